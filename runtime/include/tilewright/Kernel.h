@@ -1,0 +1,65 @@
+// A prepared kernel: compiled, loaded, ready to launch any number of times.
+#pragma once
+
+#include "tilewright/KernelArgs.h"
+#include "tilewright/cuda/CompileReport.h"
+#include "tilewright/plan/KernelPlan.h"
+#include <memory>
+
+namespace tilewright {
+
+/// Where a kernel's code came from.
+enum class KernelOrigin { Compiled, Disk, Bundle };
+
+std::string_view toString(KernelOrigin origin); ///< "compiled", "disk", "bundle"
+
+/// How a kernel was made ready. Times are what this preparation spent, 0 for steps that a cache hit spared.
+struct PrepareReport {
+  KernelOrigin origin = KernelOrigin::Compiled;
+  std::string symbol, key;
+  std::string path;     ///< The cache entry; empty when it could not be kept.
+  std::string compiler; ///< "NVRTC 13.0"
+  double generateMs = 0, compileMs = 0, loadMs = 0, totalMs = 0;
+  cuda::CompileReport compile;    ///< Registers, spills and findings, also of a cache hit. CUDA only.
+  int64_t dynamicSharedBytes = 0; ///< A block's. CUDA only.
+  int64_t scratchBytes = 0;       ///< A thread's. CPU only.
+
+  bool cacheHit() const { return origin != KernelOrigin::Compiled; }
+};
+
+/// Blocks of a launch: Forward, DQ and Delta have ceil(seqQ / tileQ) * headsQ * batch, DKV has
+/// ceil(seqKV / tileKV) * headsKV * batch. Block x is tile x % tiles of head x / tiles % heads of batch entry
+/// x / tiles / heads. More than 2^31 - 1 and sizes below 0 are errors.
+Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args);
+
+/// Refuses arguments that the kernel cannot work on, naming the one at fault: missing pointers, head counts that do not
+/// fit the plan's group size and, on CUDA, addresses and strides that are not multiples of 16 bytes.
+Status checkArgs(const KernelPlan &plan, const KernelArgs &args);
+
+struct LoadedKernel;
+
+/// A cheap, copyable handle. The code lives as long as a handle or the Context's memory of it. Thread-safe.
+class Kernel {
+public:
+  Kernel(std::shared_ptr<const LoadedKernel> loaded, bool fromMemory)
+      : loaded(std::move(loaded)), memoryHit(fromMemory) {}
+
+  const KernelPlan &plan() const;
+  const PrepareReport &report() const;         ///< Of the preparation that made it, also for memory hits.
+  bool fromMemory() const { return memoryHit; } ///< This handle came from the Context's memory at once.
+  bool sameCodeAs(const Kernel &other) const { return loaded == other.loaded; }
+
+  /// CUDA: enqueues the kernel on `stream` (a CUstream; null is the legacy default stream) and returns. Compiles, loads and
+  /// allocates nothing; may be captured. No blocks is success. Failures of the kernel itself surface at the next
+  /// synchronisation.
+  Status launch(void *stream, const KernelArgs &args) const;
+
+  /// CPU: computes the kernel over the Context's threads and returns when it is done.
+  Status run(const KernelArgs &args) const;
+
+private:
+  std::shared_ptr<const LoadedKernel> loaded;
+  bool memoryHit = false;
+};
+
+} // namespace tilewright

@@ -1,0 +1,55 @@
+// A loaded cubin with its entry point, ready to launch on one device.
+#pragma once
+
+#include "tilewright/cuda/Device.h"
+#include <span>
+
+namespace tilewright::cuda {
+
+class Module {
+public:
+  struct Options {
+    std::string symbol;
+    int64_t dynamicSharedBytes = 0;
+    int threadsPerBlock = 0;
+    int compilerVersion = 0; ///< CUDA version of the compiler, 13000 for 13.0; 0 when not known.
+  };
+
+  /// Loads once for the process, resolves the entry point, permits its dynamic shared memory and makes the device hold
+  /// its code, so that a launch does none of this. Errors name what the kernel needs and what the device or driver has;
+  /// `unusable` is then set when the cubin itself is at fault (damaged, or of another architecture).
+  static Expected<std::unique_ptr<Module>> load(std::shared_ptr<const Device> device, std::span<const char> cubin,
+                                                const Options &options, bool *unusable = nullptr);
+  ~Module();
+  Module(const Module &) = delete;
+  Module &operator=(const Module &) = delete;
+
+  /// Enqueues `blocks` blocks on `stream` (a CUstream) with one parameter, the struct at `argument`. Takes no lock and
+  /// allocates nothing. Safe from several threads.
+  Status launch(void *stream, unsigned blocks, const void *argument) const {
+    void *current = nullptr;
+    const DriverApi &api = device->api();
+    if (api.ctxGetCurrent(&current) != kSuccess || current != device->context())
+      return launchElsewhere(stream, blocks, argument);
+    void *parameters[] = {const_cast<void *>(argument)};
+    int code = api.launchKernel(function, blocks, 1, 1, threads, 1, 1, sharedBytes, stream, parameters, nullptr);
+    if (code != kSuccess) return launchError(code, blocks);
+    return {};
+  }
+
+  int registers() const { return registerCount; }
+
+private:
+  explicit Module(std::shared_ptr<const Device> device) : device(std::move(device)) {}
+  Status launchElsewhere(void *stream, unsigned blocks, const void *argument) const;
+  Status launchError(int code, unsigned blocks) const;
+
+  std::shared_ptr<const Device> device;
+  void *library = nullptr, *kernel = nullptr;
+  void *function = nullptr; ///< The kernel in the primary context.
+  unsigned threads = 0, sharedBytes = 0;
+  int registerCount = 0;
+  std::string symbol;
+};
+
+} // namespace tilewright::cuda

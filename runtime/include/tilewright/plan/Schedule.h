@@ -1,0 +1,75 @@
+// How a kernel is cut and ordered. A pure value: the autotuner searches it, and a user may set any field.
+#pragma once
+
+#include "tilewright/plan/Problem.h"
+#include "tilewright/plan/Target.h"
+#include <map>
+
+namespace tilewright {
+
+/// Which kernel of a problem. Forward needs one; backward runs Delta, then DKV and DQ, which do not depend on each other.
+enum class KernelRole {
+  Forward, ///< O and LSE
+  Delta,   ///< delta = rowsum(dO * O), the softmax gradient's row constant (FlashAttention-2, algorithm 2 line 4)
+  DQ,      ///< dQ, one block a q tile
+  DKV,     ///< dK and dV, one block a kv tile; loops over the q heads of the group
+};
+
+std::string_view toString(KernelRole role); ///< "forward", "delta", "dq", "dkv"
+Expected<KernelRole> parseKernelRole(std::string_view text);
+/// The kernels that compute one direction, in launch order: backward starts from a forward's O and LSE.
+std::vector<KernelRole> rolesOf(Direction direction);
+
+/// In which order blocks take tiles.
+enum class Order {
+  Plain,        ///< q tiles (DKV: kv tiles) ascending
+  LongestFirst, ///< tiles with most work first, so that the last wave is short
+};
+
+struct Schedule {
+  int tileQ = 64;   ///< Rows of q a block owns (DKV: streams at a time).
+  int tileKV = 64;  ///< Rows of k and v a block streams at a time (DKV: owns).
+  int stages = 2;   ///< Depth of the ring of streamed tiles in shared memory; 1 loads and computes in turn. CPU: 1.
+  int warps = 4;    ///< Warps of a block, over the rows it owns, 16 or more rows each. DKV: warps beyond that share
+                    ///< rows and split columns. CPU: 1.
+  Order order = Order::Plain;
+  double rescaleThreshold = 0; ///< The accumulator is rescaled only when a row's maximum grew by more than this, in
+                               ///< log2 units; 0 always rescales. Exact after normalisation. At most 16.
+
+  bool operator==(const Schedule &) const = default;
+
+  /// A good schedule without measuring. Delta reads tileQ and warps only.
+  static Schedule defaultFor(const Problem &problem, const Target &target, KernelRole role);
+
+  /// Refuses what cannot run, naming the field, its value and the limit it breaks.
+  Status validate(const Problem &problem, const Target &target, KernelRole role) const;
+
+  /// Dynamic shared memory a block needs, in bytes; 0 on the CPU.
+  int64_t sharedBytes(const Problem &problem, const Target &target, KernelRole role) const;
+
+  /// Registers a thread needs, estimated from its accumulators; 0 on the CPU and for Delta. What ptxas really takes is
+  /// in the compile report.
+  int registersPerThread(const Problem &problem, const Target &target, KernelRole role) const;
+
+  /// "tile_q=128,tile_kv=64,stages=2,warps=4,order=plain,rescale_threshold=0"
+  std::string canonicalText() const;
+};
+
+/// What a user sets by `--schedule tile_q=128,dkv.tile_kv=64`: a field for every kernel or, with a role before it, for one.
+class ScheduleOverrides {
+public:
+  /// Fields are tile_q, tile_kv, stages, warps, order (plain | longest_first), rescale_threshold. Errors list the names
+  /// and the accepted values.
+  static Expected<ScheduleOverrides> parse(std::string_view text);
+  /// The fields that apply to `role` replaced in `schedule`; role-specific ones win over general ones.
+  Status apply(KernelRole role, Schedule &schedule) const;
+  bool empty() const { return fields.empty(); }
+
+private:
+  std::map<std::string, std::string> fields; ///< "tile_q" or "dkv.tile_q" -> value
+};
+
+void to_json(nlohmann::json &json, const Schedule &schedule);
+Expected<Schedule> scheduleFromJson(const nlohmann::json &json);
+
+} // namespace tilewright

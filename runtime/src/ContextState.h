@@ -1,0 +1,75 @@
+// The insides of a Context: the tools it opened, and the kernels it remembers.
+#pragma once
+
+#include "LoadedKernel.h"
+#include "tilewright/Context.h"
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace tilewright {
+
+/// One kernel being prepared or ready. The thread that made the slot fills it; others wait on it alone.
+class KernelSlot {
+public:
+  using Result = Expected<std::shared_ptr<const LoadedKernel>>;
+
+  void fill(Result made) {
+    std::lock_guard lock(mutex);
+    result = std::move(made);
+    filled.store(true, std::memory_order_release);
+    ready.notify_all();
+  }
+  bool isFilled() const { return filled.load(std::memory_order_acquire); }
+  const Result &wait() {
+    if (!isFilled()) {
+      std::unique_lock lock(mutex);
+      ready.wait(lock, [&] { return isFilled(); });
+    }
+    return result;
+  }
+
+private:
+  std::mutex mutex;
+  std::condition_variable ready;
+  std::atomic<bool> filled{false};
+  Result result; ///< Written once, before `filled`.
+};
+
+struct Context::State {
+  State(ContextOptions given, Environment env, std::shared_ptr<Log> log, DiskCache::Options cache);
+
+  Expected<CompiledKernel> obtain(const KernelPlan &plan, int skipCache);
+  Expected<std::shared_ptr<const LoadedKernel>> make(const KernelPlan &plan, const PrepareOptions &options);
+
+  Expected<std::shared_ptr<const cuda::Driver>> driver();
+  Expected<std::shared_ptr<const cuda::Device>> device(int ordinal);
+  Expected<std::shared_ptr<const cuda::Nvrtc>> nvrtc();
+
+  const ContextOptions options;
+  const Environment environment;
+  const std::shared_ptr<Log> log;
+  DiskCache cache;
+  const std::shared_ptr<HostResources> hostResources;
+
+  std::shared_mutex kernelMutex;
+  std::unordered_map<std::string, std::shared_ptr<KernelSlot>> kernels; ///< By device and canonical plan text.
+
+private:
+  Expected<CompiledKernel> findOrCompile(const KernelPlan &plan, bool useCache);
+  Expected<CompiledKernel> build(const KernelPlan &plan, const KernelKeyInputs &inputs,
+                                 const std::shared_ptr<const cuda::Nvrtc> &nvrtc);
+  KernelKeyInputs keyInputs(const KernelPlan &plan, const std::string &compiler) const;
+  std::optional<CompiledKernel> findCached(const KernelKeyInputs &inputs);
+  cuda::Nvrtc::Search nvrtcSearch();
+  void dump(const std::string &symbol, std::string_view suffix, std::string_view content);
+
+  std::mutex toolMutex;
+  std::shared_ptr<const cuda::Driver> openDriver;
+  std::shared_ptr<const cuda::Nvrtc> openNvrtc;
+  std::map<int, std::shared_ptr<const cuda::Device>> openDevices;
+};
+
+} // namespace tilewright

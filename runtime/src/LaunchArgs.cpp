@@ -1,0 +1,116 @@
+// The grid of a launch, and what its arguments must satisfy.
+#include "tilewright/Kernel.h"
+#include <fmt/format.h>
+#include <limits>
+
+namespace tilewright {
+namespace {
+
+constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max();
+/// cp.async, ldmatrix and vector accesses move 16 bytes (PTX ISA).
+constexpr uintptr_t kCudaAlignment = 16;
+
+Status checkSize(const char *name, int64_t value, int64_t most) {
+  if (value >= 0 && value <= most) return {};
+  return fail(Stage::Launch, fmt::format("{}: expected 0 to {}, found {}", name, most, value));
+}
+
+struct NamedTensor {
+  const char *name;
+  const TensorRef &ref;
+  int64_t heads, rows;
+};
+
+Status checkTensor(const NamedTensor &tensor, const KernelPlan &plan, int64_t batch) {
+  if (!tensor.ref.data)
+    return fail(Stage::Launch, fmt::format("{}: no data, but the {} kernel uses it", tensor.name, toString(plan.role)));
+  if (plan.target.isCpu()) return {};
+  if (reinterpret_cast<uintptr_t>(tensor.ref.data) % kCudaAlignment)
+    return fail(Stage::Launch,
+                fmt::format("{}: address {} is not a multiple of {} bytes", tensor.name, tensor.ref.data,
+                            kCudaAlignment),
+                "copy the tensor into memory of its own");
+  const int64_t multiple = static_cast<int64_t>(kCudaAlignment) / sizeInBytes(plan.problem.dtype);
+  auto checkStride = [&](const char *axis, int64_t stride, int64_t extent) -> Status {
+    if (extent <= 1 || stride % multiple == 0) return {};
+    return fail(Stage::Launch,
+                fmt::format("{}: {} stride {} is not a multiple of {} elements ({} bytes)", tensor.name, axis, stride,
+                            multiple, kCudaAlignment),
+                "copy the tensor, or pad its rows");
+  };
+  if (Status status = checkStride("batch", tensor.ref.batchStride, batch); !status) return status;
+  if (Status status = checkStride("head", tensor.ref.headStride, tensor.heads); !status) return status;
+  return checkStride("row", tensor.ref.rowStride, tensor.rows);
+}
+
+Status checkRows(const char *name, const float *data, KernelRole role) {
+  if (data) return {};
+  return fail(Stage::Launch, fmt::format("{}: no data, but the {} kernel uses it", name, toString(role)));
+}
+
+} // namespace
+
+Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args) {
+  constexpr int64_t int32Max = std::numeric_limits<int32_t>::max();
+  if (Status status = checkSize("batch", args.batch, int32Max); !status) return propagate(status);
+  if (Status status = checkSize("query heads", args.headsQ, int32Max); !status) return propagate(status);
+  if (Status status = checkSize("kv heads", args.headsKV, int32Max); !status) return propagate(status);
+  if (Status status = checkSize("query length", args.seqQ, kMaxSequence); !status) return propagate(status);
+  if (Status status = checkSize("kv length", args.seqKV, kMaxSequence); !status) return propagate(status);
+
+  const bool overKV = plan.role == KernelRole::DKV;
+  const int64_t rows = overKV ? args.seqKV : args.seqQ, tile = overKV ? plan.schedule.tileKV : plan.schedule.tileQ,
+                heads = overKV ? args.headsKV : args.headsQ, tiles = (rows + tile - 1) / tile;
+  int64_t blocks = 0;
+  if (__builtin_mul_overflow(tiles * heads, int64_t{args.batch}, &blocks) || blocks > kMaxBlocks)
+    return fail(Stage::Launch,
+                fmt::format("{} tiles x {} heads x {} batch entries are more than {} blocks", tiles, heads, args.batch,
+                            kMaxBlocks),
+                "split the batch over several launches, or use larger tiles");
+  return blocks;
+}
+
+Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
+  const int64_t group = plan.problem.groupSize();
+  if (args.headsQ != args.headsKV * group)
+    return fail(Stage::Launch, fmt::format("heads: the kernel was made for {} query heads a kv head, found {} and {}",
+                                           group, args.headsQ, args.headsKV),
+                "prepare a kernel for this ratio");
+  const bool keys = args.seqKV > 0, queries = args.seqQ > 0;
+  const NamedTensor q{"q", args.q, args.headsQ, args.seqQ}, o{"o", args.o, args.headsQ, args.seqQ},
+      dO{"do", args.dO, args.headsQ, args.seqQ}, dQ{"dq", args.dQ, args.headsQ, args.seqQ},
+      k{"k", args.k, args.headsKV, args.seqKV}, v{"v", args.v, args.headsKV, args.seqKV},
+      dK{"dk", args.dK, args.headsKV, args.seqKV}, dV{"dv", args.dV, args.headsKV, args.seqKV};
+  struct Use {
+    const NamedTensor &tensor;
+    bool used;
+  };
+  auto check = [&](std::initializer_list<Use> uses, bool lse, bool delta) -> Status {
+    for (const Use &use : uses)
+      if (use.used)
+        if (Status status = checkTensor(use.tensor, plan, args.batch); !status) return status;
+    if (lse)
+      if (Status status = checkRows("lse", args.lse, plan.role); !status) return status;
+    if (delta)
+      if (Status status = checkRows("delta", args.delta, plan.role); !status) return status;
+    return {};
+  };
+  Status tensors;
+  switch (plan.role) {
+  case KernelRole::Forward: tensors = check({{q, true}, {k, keys}, {v, keys}, {o, true}}, true, false); break;
+  case KernelRole::Delta: tensors = check({{o, true}, {dO, true}}, false, true); break;
+  case KernelRole::DQ: tensors = check({{q, true}, {k, keys}, {v, keys}, {dO, true}, {dQ, true}}, true, true); break;
+  case KernelRole::DKV:
+    tensors = check({{q, queries}, {k, true}, {v, true}, {dO, queries}, {dK, true}, {dV, true}}, queries, queries);
+    break;
+  }
+  if (!tensors) return tensors;
+  // Delta works on stored values alone.
+  for (size_t i = 0; plan.role != KernelRole::Delta && i < plan.problem.tables.size() && i < kMaxTables; ++i)
+    if (!args.tables[i].data && keys && queries)
+      return fail(Stage::Launch, fmt::format("table {}: no data, but the mask or score reads it",
+                                             plan.problem.tables[i].name));
+  return {};
+}
+
+} // namespace tilewright

@@ -1,0 +1,74 @@
+#include "tilewright/plan/KernelPlan.h"
+#include "JsonObject.h"
+#include <fmt/format.h>
+
+namespace tilewright {
+
+Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &target, KernelRole role,
+                                      const ScheduleOverrides &overrides) {
+  // First, since defaults want a valid problem, and its errors are the ones to see.
+  if (Status status = problem.validate(); !status) return propagate(status);
+  KernelPlan plan{problem, Schedule::defaultFor(problem, target, role), target, role};
+  if (Status status = overrides.apply(role, plan.schedule); !status) return propagate(status);
+  if (Status status = plan.validate(); !status) return propagate(status);
+  return plan;
+}
+
+Status KernelPlan::validate() const {
+  if (Status status = problem.validate(); !status) return status;
+  if (role != KernelRole::Forward && problem.direction == Direction::Forward)
+    return fail(Stage::Plan,
+                fmt::format("role: {} computes gradients, but the problem's direction is forward", toString(role)));
+  return schedule.validate(problem, target, role);
+}
+
+std::string KernelPlan::canonicalText() const {
+  std::string text = fmt::format("role={}\ntarget={}\n", toString(role), target.canonicalText());
+  // Delta reads O and dO alone: one kernel serves every mask, score and head group.
+  if (role == KernelRole::Delta)
+    return text + fmt::format("schedule=tile_q={},warps={}\ndim_v={}\ndtype={}\n", schedule.tileQ, schedule.warps,
+                              problem.dimV, toString(problem.dtype));
+  return text + fmt::format("schedule={}\n", schedule.canonicalText()) + problem.constantsText();
+}
+
+std::string KernelPlan::hash() const { return sha256Hex(canonicalText()); }
+
+std::string KernelPlan::symbol() const {
+  std::string dims = problem.dimQK == problem.dimV ? fmt::format("d{}", problem.dimQK)
+                                                   : fmt::format("d{}x{}", problem.dimQK, problem.dimV);
+  if (role == KernelRole::Delta) dims = fmt::format("d{}", problem.dimV);
+  std::string tiles = fmt::format("m{}n{}s{}w{}", schedule.tileQ, schedule.tileKV, schedule.stages, schedule.warps);
+  if (role == KernelRole::Delta) tiles = fmt::format("m{}w{}", schedule.tileQ, schedule.warps);
+  return fmt::format("tw_{}_{}_{}_{}_{}", toString(role), toString(problem.dtype), dims, tiles, hash().substr(0, 8));
+}
+
+void to_json(nlohmann::json &json, const KernelPlan &plan) {
+  json = nlohmann::json{
+      {"problem", plan.problem}, {"schedule", plan.schedule}, {"target", plan.target}, {"role", toString(plan.role)}};
+}
+
+Expected<KernelPlan> kernelPlanFromJson(const nlohmann::json &json) {
+  KernelPlan plan;
+  JsonObject object(json, "plan");
+  // The parts name themselves in their errors.
+  auto part = [&](const char *key, auto &value, auto parse) -> Status {
+    const nlohmann::json *found = object.find(key);
+    if (!found) {
+      object.refuse(key, "missing");
+      return {};
+    }
+    auto parsed = parse(*found);
+    if (!parsed) return propagate(parsed);
+    value = std::move(*parsed);
+    return {};
+  };
+  if (Status status = part("problem", plan.problem, problemFromJson); !status) return propagate(status);
+  if (Status status = part("schedule", plan.schedule, scheduleFromJson); !status) return propagate(status);
+  if (Status status = part("target", plan.target, targetFromJson); !status) return propagate(status);
+  object.readName("role", plan.role, parseKernelRole);
+  if (Status status = object.finish(); !status) return propagate(status);
+  if (Status status = plan.validate(); !status) return propagate(status);
+  return plan;
+}
+
+} // namespace tilewright

@@ -1,0 +1,72 @@
+#include "tilewright/plan/Schedule.h"
+#include "JsonObject.h"
+#include "ScheduleLimits.h"
+#include "ScheduleNames.h"
+#include <fmt/format.h>
+
+namespace tilewright {
+
+std::string_view toString(KernelRole role) {
+  switch (role) {
+  case KernelRole::Forward:
+    return "forward";
+  case KernelRole::Delta:
+    return "delta";
+  case KernelRole::DQ:
+    return "dq";
+  case KernelRole::DKV:
+    return "dkv";
+  }
+  return "unknown role";
+}
+
+Expected<KernelRole> parseKernelRole(std::string_view text) {
+  for (KernelRole role : {KernelRole::Forward, KernelRole::Delta, KernelRole::DQ, KernelRole::DKV})
+    if (text == toString(role)) return role;
+  return fail(Stage::Input, fmt::format("expected forward, delta, dq or dkv, found \"{}\"", text));
+}
+
+std::string_view nameOf(Order order) { return order == Order::Plain ? "plain" : "longest_first"; }
+
+Expected<Order> parseOrder(std::string_view text) {
+  for (Order order : {Order::Plain, Order::LongestFirst})
+    if (text == nameOf(order)) return order;
+  return fail(Stage::Input, fmt::format("expected plain or longest_first, found \"{}\"", text));
+}
+
+std::vector<KernelRole> rolesOf(Direction direction) {
+  if (direction == Direction::Forward) return {KernelRole::Forward};
+  return {KernelRole::Delta, KernelRole::DKV, KernelRole::DQ};
+}
+
+Status Schedule::validate(const Problem &problem, const Target &target, KernelRole role) const {
+  if (Status status = checkFields(*this); !status) return status;
+  return target.isCpu() ? checkCpu(*this, problem) : checkCuda(*this, problem, target, role);
+}
+
+std::string Schedule::canonicalText() const {
+  return fmt::format("tile_q={},tile_kv={},stages={},warps={},order={},rescale_threshold={}", tileQ, tileKV, stages,
+                     warps, nameOf(order), rescaleThreshold);
+}
+
+void to_json(nlohmann::json &json, const Schedule &schedule) {
+  json = {{"tile_q", schedule.tileQ},        {"tile_kv", schedule.tileKV},
+          {"stages", schedule.stages},       {"warps", schedule.warps},
+          {"order", nameOf(schedule.order)}, {"rescale_threshold", schedule.rescaleThreshold}};
+}
+
+Expected<Schedule> scheduleFromJson(const nlohmann::json &json) {
+  Schedule schedule;
+  JsonObject object(json, "schedule");
+  object.read("tile_q", schedule.tileQ);
+  object.read("tile_kv", schedule.tileKV);
+  object.read("stages", schedule.stages);
+  object.read("warps", schedule.warps);
+  object.readName("order", schedule.order, parseOrder);
+  object.read("rescale_threshold", schedule.rescaleThreshold);
+  if (Status status = object.finish(); !status) return propagate(status);
+  if (Status status = checkFields(schedule); !status) return propagate(status);
+  return schedule;
+}
+
+} // namespace tilewright

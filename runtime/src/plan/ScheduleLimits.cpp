@@ -1,0 +1,190 @@
+#include "ScheduleLimits.h"
+#include <algorithm>
+#include <bit>
+#include <fmt/format.h>
+
+namespace tilewright {
+
+namespace {
+
+int64_t roundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+/// Bytes of one row of a tile in shared memory. A row is a multiple of 16 elements and 8 more: an odd number of 16-byte
+/// units, so that the 8 rows that ldmatrix reads at once lie in different banks. fp32 is kept as two bf16 planes, the
+/// rounded value and what rounding lost.
+int64_t rowBytes(int64_t dim, DType dtype) { return (roundUp(dim, 16) + 8) * (dtype == DType::F32 ? 4 : 2); }
+
+/// LSE and delta of a tile of query rows, fp32.
+int64_t rowStatisticsBytes(int64_t rows) { return rows * 2 * 4; }
+
+/// Addresses, loop state, row maxima and sums, and operand fragments in flight; measured on the sm80 family.
+constexpr int kBaseRegisters = 40;
+
+int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRole role) {
+  int64_t qk = rowBytes(problem.dimQK, problem.dtype), v = rowBytes(problem.dimV, problem.dtype);
+  int64_t tileQ = schedule.tileQ, tileKV = schedule.tileKV, stages = schedule.stages;
+  switch (role) {
+  case KernelRole::Forward:
+    return tileQ * qk + stages * tileKV * (qk + v);
+  case KernelRole::Delta:
+    return 0;
+  case KernelRole::DQ:
+    return tileQ * (qk + v) + rowStatisticsBytes(tileQ) + stages * tileKV * (qk + v);
+  case KernelRole::DKV: {
+    // Warps that split columns hand P and dS to each other through shared memory.
+    int64_t exchange = warpGrid(schedule, role).columnGroups > 1 ? 2 * tileKV * rowBytes(tileQ, problem.dtype) : 0;
+    return tileKV * (qk + v) + stages * (tileQ * (qk + v) + rowStatisticsBytes(tileQ)) + exchange;
+  }
+  }
+  return 0;
+}
+
+/// fp32 accumulators of a warp's rows are spread over 32 threads.
+int registersOf(const Schedule &schedule, const Problem &problem, KernelRole role) {
+  if (role == KernelRole::Delta) return 0;
+  WarpGrid grid = warpGrid(schedule, role);
+  int64_t rows = ownedRows(schedule, role) / grid.rowGroups;
+  int64_t dimQK = roundUp(problem.dimQK, 16), dimV = roundUp(problem.dimV, 16);
+  int64_t columns = 0;
+  switch (role) {
+  case KernelRole::Forward:
+    columns = dimV + schedule.tileKV;
+    break; // O, S (P takes S's place)
+  case KernelRole::DQ:
+    columns = dimQK + 2 * schedule.tileKV;
+    break; // dQ, S, dP
+  case KernelRole::DKV:
+    columns = (dimQK + dimV + 2 * schedule.tileQ) / grid.columnGroups; // dK, dV, S^T, dP^T
+  case KernelRole::Delta:
+    break;
+  }
+  return kBaseRegisters + static_cast<int>(rows * columns / 32);
+}
+
+tl::unexpected<Error> refuse(KernelRole role, std::string message, std::string hint = {}) {
+  return fail(Stage::Plan, fmt::format("schedule of {}: {}", toString(role), message), std::move(hint));
+}
+
+Status checkTile(const char *field, int value) {
+  if (value >= kTileRange.low && value <= kTileRange.high && value % kTileRange.step == 0) return {};
+  return fail(Stage::Plan, fmt::format("schedule: {}: expected a multiple of {} from {} to {}, found {}", field,
+                                       kTileRange.step, kTileRange.low, kTileRange.high, value));
+}
+
+Status checkDims(const Problem &problem, const Target &target) {
+  for (auto [field, dim] : {std::pair{"dim_qk", problem.dimQK}, std::pair{"dim_v", problem.dimV}}) {
+    if (dim > kMaxCudaHeadDim)
+      return fail(
+          Stage::Plan,
+          fmt::format("{}: {} kernels take head dims up to {}, found {}", field, target.name, kMaxCudaHeadDim, dim),
+          fmt::format("--target cpu takes head dims up to {}", kMaxHeadDim));
+    if (dim % kCudaDimStep != 0)
+      return fail(Stage::Plan,
+                  fmt::format("{}: {} kernels take head dims that are multiples of {} (rows are moved in pieces of 16 "
+                              "bytes), found {}",
+                              field, target.name, kCudaDimStep, dim),
+                  fmt::format("pad with zeros to {}, the next valid head dim, and keep the scale at 1/sqrt({})",
+                              roundUp(dim, kCudaDimStep), dim));
+  }
+  return {};
+}
+
+Status checkWarps(const Schedule &schedule, const Problem &problem, KernelRole role) {
+  int rows = ownedRows(schedule, role);
+  const char *field = role == KernelRole::DKV ? "tile_kv" : "tile_q";
+  WarpGrid grid = warpGrid(schedule, role);
+  if (rows % (kWarpRows * grid.rowGroups) != 0)
+    return refuse(role, fmt::format("{}={} does not split evenly over warps={}: expected a multiple of {}", field, rows,
+                                    schedule.warps, kWarpRows * grid.rowGroups));
+  if (grid.rowGroups * grid.columnGroups != schedule.warps)
+    return refuse(role, fmt::format("warps={} over {}={}: a warp owns at least {} rows, so at most {} warps fit",
+                                    schedule.warps, field, rows, kWarpRows, rows / kWarpRows));
+  int step = 8 * grid.columnGroups; // an mma.m16n8k16 result has 8 columns
+  for (auto [name, columns] : {std::pair<const char *, int64_t>{"tile_q", schedule.tileQ},
+                               std::pair<const char *, int64_t>{"dim_qk", roundUp(problem.dimQK, 16)},
+                               std::pair<const char *, int64_t>{"dim_v", roundUp(problem.dimV, 16)}})
+    if (grid.columnGroups > 1 && columns % step != 0)
+      return refuse(role,
+                    fmt::format("warps={} over tile_kv={} split columns in {}, but {}={} is not a multiple of {}",
+                                schedule.warps, rows, grid.columnGroups, name, columns, step),
+                    fmt::format("at most {} warps need no such split", rows / kWarpRows));
+  return {};
+}
+
+} // namespace
+
+int ownedRows(const Schedule &schedule, KernelRole role) {
+  return role == KernelRole::DKV ? schedule.tileKV : schedule.tileQ;
+}
+
+WarpGrid warpGrid(const Schedule &schedule, KernelRole role) {
+  int rowGroups = std::min(schedule.warps, std::max(ownedRows(schedule, role) / kWarpRows, 1));
+  if (role != KernelRole::DKV) return {rowGroups, 1};
+  return {rowGroups, schedule.warps / rowGroups};
+}
+
+int64_t Schedule::sharedBytes(const Problem &problem, const Target &target, KernelRole role) const {
+  return target.isCpu() ? 0 : sharedBytesOf(*this, problem, role);
+}
+
+int Schedule::registersPerThread(const Problem &problem, const Target &target, KernelRole role) const {
+  return target.isCpu() ? 0 : registersOf(*this, problem, role);
+}
+
+Status checkFields(const Schedule &schedule) {
+  if (Status status = checkTile("tile_q", schedule.tileQ); !status) return status;
+  if (Status status = checkTile("tile_kv", schedule.tileKV); !status) return status;
+  if (schedule.stages < kStagesRange.low || schedule.stages > kStagesRange.high)
+    return fail(Stage::Plan, fmt::format("schedule: stages: expected {} to {}, found {}", kStagesRange.low,
+                                         kStagesRange.high, schedule.stages));
+  if (schedule.warps < 1 || schedule.warps > kMaxWarps || !std::has_single_bit(static_cast<unsigned>(schedule.warps)))
+    return fail(Stage::Plan,
+                fmt::format("schedule: warps: expected 1, 2, 4, 8 or {}, found {}", kMaxWarps, schedule.warps));
+  if (!(schedule.rescaleThreshold >= 0 && schedule.rescaleThreshold <= kMaxRescaleThreshold))
+    return fail(Stage::Plan,
+                fmt::format("schedule: rescale_threshold: expected 0 to {}, found {}", kMaxRescaleThreshold,
+                            schedule.rescaleThreshold),
+                "exp2 of the threshold is how much larger than 1 a term of the sum may become");
+  return {};
+}
+
+Status checkCpu(const Schedule &schedule, const Problem &) {
+  for (auto [field, value] : {std::pair{"stages", schedule.stages}, std::pair{"warps", schedule.warps}})
+    if (value != 1)
+      return fail(Stage::Plan, fmt::format("schedule: {}: the cpu target has 1, found {}", field, value),
+                  "stages and warps are about GPUs");
+  return {};
+}
+
+Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role) {
+  if (Status status = checkDims(problem, target); !status) return status;
+  if (role == KernelRole::Delta) return {};
+  for (auto [field, tile] : {std::pair{"tile_q", schedule.tileQ}, std::pair{"tile_kv", schedule.tileKV}})
+    if (tile > kMaxCudaTile)
+      return refuse(
+          role, fmt::format("{}: {} kernels take tiles up to {}, found {}", field, target.name, kMaxCudaTile, tile));
+  if (Status status = checkWarps(schedule, problem, role); !status) return status;
+  int threads = 32 * schedule.warps;
+  if (threads > target.maxThreadsPerBlock)
+    return refuse(role, fmt::format("warps={} are {} threads a block; {} has at most {}", schedule.warps, threads,
+                                    target.name, target.maxThreadsPerBlock));
+  std::string lower =
+      fmt::format("lower tile_q, tile_kv or stages; for this kernel alone: {}.tile_kv=...", toString(role));
+  if (int64_t bytes = schedule.sharedBytes(problem, target, role); bytes > target.sharedBytesPerBlock)
+    return refuse(role,
+                  fmt::format("shared memory: tile_q={}, tile_kv={}, stages={} need {} bytes a block; {} has {}",
+                              schedule.tileQ, schedule.tileKV, schedule.stages, bytes, target.name,
+                              target.sharedBytesPerBlock),
+                  lower);
+  int64_t available = std::min<int64_t>(target.registersPerThread, target.registersPerSM / threads / 8 * 8);
+  if (int registers = registersOf(schedule, problem, role); registers > available)
+    return refuse(role,
+                  fmt::format("registers: tile_q={}, tile_kv={}, warps={} need about {} a thread; {} has {} at {} "
+                              "threads a block",
+                              schedule.tileQ, schedule.tileKV, schedule.warps, registers, target.name, available,
+                              threads),
+                  "more warps or smaller tiles leave each thread fewer accumulators");
+  return {};
+}
+
+} // namespace tilewright

@@ -1,0 +1,39 @@
+// What a schedule may be: field ranges, and the shared memory and registers that the kernel families take. The formulas
+// mirror the tiles that the CUDA templates declare; whoever changes one changes both.
+#pragma once
+
+#include "tilewright/plan/Schedule.h"
+
+namespace tilewright {
+
+/// Accepted range and granularity of an integer field of Schedule.
+struct FieldRange {
+  int low, high, step;
+};
+
+inline constexpr FieldRange kTileRange{16, 1024, 16}; ///< Rows; the step is mma's and kTableExtentTile
+inline constexpr FieldRange kStagesRange{1, 8, 1};
+inline constexpr int kMaxWarps = 16; ///< A power of two from 1
+inline constexpr double kMaxRescaleThreshold = 16;
+/// Rows of one mma.sync.m16n8k16 tile, the fewest a warp can own.
+inline constexpr int kWarpRows = 16;
+/// Head dims and tiles of the CUDA kernels.
+inline constexpr int64_t kMaxCudaHeadDim = 256, kCudaDimStep = 8;
+inline constexpr int kMaxCudaTile = 256;
+
+/// How a block's warps share the rows it owns.
+struct WarpGrid {
+  int rowGroups = 1;    ///< Warps along the owned rows
+  int columnGroups = 1; ///< DKV: warps that share rows and split the columns of their products
+};
+
+/// Rows of the tile a block owns: tileQ, for DKV tileKV.
+int ownedRows(const Schedule &schedule, KernelRole role);
+WarpGrid warpGrid(const Schedule &schedule, KernelRole role);
+
+/// Ranges of the fields on their own, whatever the target; the first broken one as an error.
+Status checkFields(const Schedule &schedule);
+Status checkCpu(const Schedule &schedule, const Problem &problem);
+Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role);
+
+} // namespace tilewright

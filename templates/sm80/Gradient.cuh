@@ -1,0 +1,178 @@
+// The softmax part of the backward pass (FlashAttention-2, algorithm 2): P is recomputed from LSE, and
+// dS = P * (dP - delta) with delta = rowsum(dO * O). Queries lie along the rows (dQ kernel) or, transposed, along the
+// columns (dK/dV kernel), where products P^T dO and dS^T Q then take their left operand from registers.
+#pragma once
+#include "sm80/Scores.cuh"
+
+namespace tw {
+
+/// -LSE and delta of the query rows that this lane holds.
+template <int M> struct RowGradients {
+  float negatedLse[M / 16][2], delta[M / 16][2];
+};
+
+/// Rows from `rowLimit` on get zeros: their products are zero and their gradients are not stored.
+template <int M, class Scores>
+__device__ __forceinline__ RowGradients<M> loadRowGradients(const float *lse, const float *delta, int row0,
+                                                            int rowLimit, const Scores &scores) {
+  RowGradients<M> rows;
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int row = row0 + fragmentRow(i, 2 * half);
+      rows.negatedLse[i][half] = row < rowLimit ? scores.negatedLse(lse[row]) : 0.f;
+      rows.delta[i][half] = row < rowLimit ? delta[row] : 0.f;
+    }
+  return rows;
+}
+
+/// p = exp(s - LSE), queries along the rows.
+template <int M, int N, class Scores>
+__device__ __forceinline__ void probabilities(Accumulator<M, N> &s, const RowGradients<M> &rows, const Scores &scores) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s.x[i][j][e] = exp2Approx(scores.exponentOfLse(s.x[i][j][e], rows.negatedLse[i][e >> 1]));
+}
+
+/// dp = p * (dp - delta), queries along the rows.
+template <int M, int N>
+__device__ __forceinline__ void scoreGradients(Accumulator<M, N> &dp, const Accumulator<M, N> &p,
+                                               const RowGradients<M> &rows) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        dp.x[i][j][e] = p.x[i][j][e] * (dp.x[i][j][e] - rows.delta[i][e >> 1]);
+}
+
+/// p = exp(s - LSE), queries along the columns; `lse` is the shared address of the first column's LSE.
+template <int M, int N, class Scores>
+__device__ __forceinline__ void probabilitiesTransposed(Accumulator<M, N> &s, UInt32 lse, const Scores &scores) {
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    float2 pair = loadSharedFloat2(lse + fragmentCol(j, 0) * 4);
+    float negated[2] = {scores.negatedLse(pair.x), scores.negatedLse(pair.y)};
+#pragma unroll
+    for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s.x[i][j][e] = exp2Approx(scores.exponentOfLse(s.x[i][j][e], negated[e & 1]));
+  }
+}
+
+/// dp = p * (dp - delta), queries along the columns.
+template <int M, int N>
+__device__ __forceinline__ void scoreGradientsTransposed(Accumulator<M, N> &dp, const Accumulator<M, N> &p,
+                                                         UInt32 delta) {
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j) {
+    float2 pair = loadSharedFloat2(delta + fragmentCol(j, 0) * 4);
+#pragma unroll
+    for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        dp.x[i][j][e] = p.x[i][j][e] * (dp.x[i][j][e] - (e & 1 ? pair.y : pair.x));
+  }
+}
+
+/// x = 0 where not visible(q, k). A selection, not a product: outside the mask x may be infinite or NaN.
+template <int M, int N, class Visible>
+__device__ __forceinline__ void clearInvisible(Accumulator<M, N> &x, int q0, int k0, Visible visible) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (!visible(q0 + fragmentRow(i, e), k0 + fragmentCol(j, e)))
+          x.x[i][j][e] = 0.f;
+}
+template <int M, int N, class Visible>
+__device__ __forceinline__ void clearInvisibleTransposed(Accumulator<M, N> &x, int q0, int k0, Visible visible) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (!visible(q0 + fragmentCol(j, e), k0 + fragmentRow(i, e)))
+          x.x[i][j][e] = 0.f;
+}
+
+/// A score function's value and its derivative with respect to the scaled product.
+struct ScoreDual {
+  float value, slope;
+};
+
+/// s = score(s * scale, q, k) and slopes = its derivative; `dual(s, q, k)` gives both.
+template <int M, int N, class Dual>
+__device__ __forceinline__ void applyScoreDual(Accumulator<M, N> &s, Accumulator<M, N> &slopes, float scale, int q0,
+                                               int k0, Dual dual) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        ScoreDual found = dual(s.x[i][j][e] * scale, q0 + fragmentRow(i, e), k0 + fragmentCol(j, e));
+        s.x[i][j][e] = found.value;
+        slopes.x[i][j][e] = found.slope;
+      }
+}
+template <int M, int N, class Dual>
+__device__ __forceinline__ void applyScoreDualTransposed(Accumulator<M, N> &s, Accumulator<M, N> &slopes, float scale,
+                                                         int q0, int k0, Dual dual) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        ScoreDual found = dual(s.x[i][j][e] * scale, q0 + fragmentCol(j, e), k0 + fragmentRow(i, e));
+        s.x[i][j][e] = found.value;
+        slopes.x[i][j][e] = found.slope;
+      }
+}
+/// dp *= slopes.
+template <int M, int N>
+__device__ __forceinline__ void multiplyBySlopes(Accumulator<M, N> &dp, const Accumulator<M, N> &slopes) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        dp.x[i][j][e] *= slopes.x[i][j][e];
+}
+
+/// Rounds a warp's accumulator into rows [row, row + M), columns [col, col + N) of a shared tile.
+template <int M, int N, class Tile>
+__device__ __forceinline__ void storeShared(const Tile &tile, const Accumulator<M, N> &sums, int row, int col) {
+  UInt32 base = tile.address + (row + fragmentRow(0, 0)) * Tile::pitch + (col + fragmentCol(0, 0)) * 2;
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        UInt32 planes[Tile::planes];
+        Pack<typename Tile::Element>::apply(sums.x[i][j][2 * half], sums.x[i][j][2 * half + 1], planes);
+#pragma unroll
+        for (int p = 0; p < Tile::planes; ++p)
+          storeShared4(base + p * Tile::planeBytes + (i * 16 + half * 8) * Tile::pitch + j * 16, planes[p]);
+      }
+}
+
+/// Barrier of the `Threads` threads that share `id` (1 to 15; 0 is the block's own).
+template <int Threads> __device__ __forceinline__ void groupBarrier(int id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(Threads) : "memory");
+}
+
+} // namespace tw
