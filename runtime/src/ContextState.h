@@ -41,7 +41,9 @@ private:
 struct Context::State {
   State(ContextOptions given, Environment env, std::shared_ptr<Log> log, DiskCache::Options cache);
 
-  Expected<CompiledKernel> obtain(const KernelPlan &plan, int skipCache);
+  /// Finds the plan's code in the caches (unless told not to) or compiles and publishes it.
+  Expected<CompiledKernel> findOrCompile(const KernelPlan &plan, bool useCache = true);
+  /// findOrCompile, then loads; compiles anew when a cached kernel turns out not to load.
   Expected<std::shared_ptr<const LoadedKernel>> make(const KernelPlan &plan, const PrepareOptions &options);
 
   Expected<std::shared_ptr<const cuda::Driver>> driver();
@@ -58,11 +60,15 @@ struct Context::State {
   std::unordered_map<std::string, std::shared_ptr<KernelSlot>> kernels; ///< By device and canonical plan text.
 
 private:
-  Expected<CompiledKernel> findOrCompile(const KernelPlan &plan, bool useCache);
-  Expected<CompiledKernel> build(const KernelPlan &plan, const KernelKeyInputs &inputs,
-                                 const std::shared_ptr<const cuda::Nvrtc> &nvrtc);
   KernelKeyInputs keyInputs(const KernelPlan &plan, const std::string &compiler) const;
+  /// The compilers whose kernels may serve, the installed one first.
+  std::vector<std::string> compilersFor(const KernelPlan &plan);
   std::optional<CompiledKernel> findCached(const KernelKeyInputs &inputs);
+  Expected<CompiledKernel> build(const KernelPlan &plan);
+  Status compileCuda(const GeneratedCode &code, const cuda::Nvrtc &nvrtc, CompiledKernel &result);
+  Status judge(const CompiledKernel &kernel);
+  Status load(LoadedKernel &kernel, const CacheEntry &entry, const std::shared_ptr<const cuda::Device> &device,
+              bool &unusable);
   cuda::Nvrtc::Search nvrtcSearch();
   void dump(const std::string &symbol, std::string_view suffix, std::string_view content);
 

@@ -12,11 +12,20 @@ namespace {
 std::optional<uint64_t> parseBytes(std::string_view text) {
   int shift = 0;
   switch (text.empty() ? 0 : text.back()) {
-  case 'K': shift = 10; break;
-  case 'M': shift = 20; break;
-  case 'G': shift = 30; break;
-  case 'T': shift = 40; break;
-  default: break;
+  case 'K':
+    shift = 10;
+    break;
+  case 'M':
+    shift = 20;
+    break;
+  case 'G':
+    shift = 30;
+    break;
+  case 'T':
+    shift = 40;
+    break;
+  default:
+    break;
   }
   if (shift) text.remove_suffix(1);
   uint64_t number = 0;
@@ -88,11 +97,16 @@ constexpr KnobEntry kKnobs[] = {
 
 std::string_view acceptedValues(KnobType type) {
   switch (type) {
-  case KnobType::Path: return "a path";
-  case KnobType::PathList: return "paths separated by ':'";
-  case KnobType::Bytes: return "a number of bytes, optionally with the suffix K, M, G or T";
-  case KnobType::Count: return "an integer from 1 to 4096";
-  case KnobType::Flag: return "1, true, yes, on or 0, false, no, off";
+  case KnobType::Path:
+    return "a path";
+  case KnobType::PathList:
+    return "paths separated by ':'";
+  case KnobType::Bytes:
+    return "a number of bytes, optionally with the suffix K, M, G or T";
+  case KnobType::Count:
+    return "an integer from 1 to 4096";
+  case KnobType::Flag:
+    return "1, true, yes, on or 0, false, no, off";
   }
   return "";
 }
@@ -101,11 +115,16 @@ std::string_view acceptedValues(KnobType type) {
 
 std::string_view toString(KnobType type) {
   switch (type) {
-  case KnobType::Path: return "path";
-  case KnobType::PathList: return "paths";
-  case KnobType::Bytes: return "bytes";
-  case KnobType::Count: return "count";
-  case KnobType::Flag: return "flag";
+  case KnobType::Path:
+    return "path";
+  case KnobType::PathList:
+    return "paths";
+  case KnobType::Bytes:
+    return "bytes";
+  case KnobType::Count:
+    return "count";
+  case KnobType::Flag:
+    return "flag";
   }
   return "";
 }
@@ -113,7 +132,8 @@ std::string_view toString(KnobType type) {
 std::span<const Knob> environmentKnobs() {
   static const std::vector<Knob> knobs = [] {
     std::vector<Knob> all;
-    for (const KnobEntry &entry : kKnobs) all.push_back(entry.knob);
+    for (const KnobEntry &entry : kKnobs)
+      all.push_back(entry.knob);
     return all;
   }();
   return knobs;
@@ -122,8 +142,8 @@ std::span<const Knob> environmentKnobs() {
 std::string environmentHelp() {
   std::string text;
   for (const Knob &knob : environmentKnobs())
-    text += fmt::format("  {:<27} {:<6} {} (default: {})\n", knob.name, toString(knob.type), knob.help,
-                        knob.defaultText);
+    text +=
+        fmt::format("  {:<27} {:<6} {} (default: {})\n", knob.name, toString(knob.type), knob.help, knob.defaultText);
   return text;
 }
 
@@ -160,7 +180,8 @@ Expected<Environment> Environment::parse(std::span<const std::string_view> entri
 
 Expected<Environment> Environment::ofProcess() {
   std::vector<std::string_view> entries;
-  for (char **entry = environ; entry && *entry; ++entry) entries.emplace_back(*entry);
+  for (char **entry = environ; entry && *entry; ++entry)
+    entries.emplace_back(*entry);
   return parse(entries);
 }
 

@@ -9,9 +9,12 @@ namespace tilewright {
 
 std::string_view toString(KernelOrigin origin) {
   switch (origin) {
-  case KernelOrigin::Compiled: return "compiled";
-  case KernelOrigin::Disk: return "disk";
-  case KernelOrigin::Bundle: return "bundle";
+  case KernelOrigin::Compiled:
+    return "compiled";
+  case KernelOrigin::Disk:
+    return "disk";
+  case KernelOrigin::Bundle:
+    return "bundle";
   }
   return "";
 }
@@ -32,9 +35,10 @@ Status Kernel::launch(void *stream, const KernelArgs &args) const {
 
 Status Kernel::run(const KernelArgs &args) const {
   if (!loaded->host)
-    return fail(Stage::Launch, fmt::format("kernel {} is for {} and cannot run on the CPU", loaded->report.symbol,
-                                           loaded->plan.target.name),
-                "call launch(), or prepare it for the target cpu");
+    return fail(
+        Stage::Launch,
+        fmt::format("kernel {} is for {} and cannot run on the CPU", loaded->report.symbol, loaded->plan.target.name),
+        "call launch(), or prepare it for the target cpu");
   auto blocks = blockCount(loaded->plan, args);
   if (!blocks) return propagate(blocks);
   if (*blocks == 0) return {};
@@ -56,7 +60,8 @@ Status Kernel::run(const KernelArgs &args) const {
     }
     anyWorked = true;
     lock.unlock();
-    while (chunks.take(begin, end)) loaded->host->run(args, begin, end, scratch->data());
+    while (chunks.take(begin, end))
+      loaded->host->run(args, begin, end, scratch->data());
   });
   // A thread without memory leaves its chunks to the others; only when all fail is there no result.
   if (failure && !anyWorked) return tl::unexpected(*failure);

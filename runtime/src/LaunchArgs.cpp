@@ -26,10 +26,10 @@ Status checkTensor(const NamedTensor &tensor, const KernelPlan &plan, int64_t ba
     return fail(Stage::Launch, fmt::format("{}: no data, but the {} kernel uses it", tensor.name, toString(plan.role)));
   if (plan.target.isCpu()) return {};
   if (reinterpret_cast<uintptr_t>(tensor.ref.data) % kCudaAlignment)
-    return fail(Stage::Launch,
-                fmt::format("{}: address {} is not a multiple of {} bytes", tensor.name, tensor.ref.data,
-                            kCudaAlignment),
-                "copy the tensor into memory of its own");
+    return fail(
+        Stage::Launch,
+        fmt::format("{}: address {} is not a multiple of {} bytes", tensor.name, tensor.ref.data, kCudaAlignment),
+        "copy the tensor into memory of its own");
   const int64_t multiple = static_cast<int64_t>(kCudaAlignment) / sizeInBytes(plan.problem.dtype);
   auto checkStride = [&](const char *axis, int64_t stride, int64_t extent) -> Status {
     if (extent <= 1 || stride % multiple == 0) return {};
@@ -73,8 +73,9 @@ Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args) {
 Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
   const int64_t group = plan.problem.groupSize();
   if (args.headsQ != args.headsKV * group)
-    return fail(Stage::Launch, fmt::format("heads: the kernel was made for {} query heads a kv head, found {} and {}",
-                                           group, args.headsQ, args.headsKV),
+    return fail(Stage::Launch,
+                fmt::format("heads: the kernel was made for {} query heads a kv head, found {} and {}", group,
+                            args.headsQ, args.headsKV),
                 "prepare a kernel for this ratio");
   const bool keys = args.seqKV > 0, queries = args.seqQ > 0;
   const NamedTensor q{"q", args.q, args.headsQ, args.seqQ}, o{"o", args.o, args.headsQ, args.seqQ},
@@ -97,9 +98,15 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
   };
   Status tensors;
   switch (plan.role) {
-  case KernelRole::Forward: tensors = check({{q, true}, {k, keys}, {v, keys}, {o, true}}, true, false); break;
-  case KernelRole::Delta: tensors = check({{o, true}, {dO, true}}, false, true); break;
-  case KernelRole::DQ: tensors = check({{q, true}, {k, keys}, {v, keys}, {dO, true}, {dQ, true}}, true, true); break;
+  case KernelRole::Forward:
+    tensors = check({{q, true}, {k, keys}, {v, keys}, {o, true}}, true, false);
+    break;
+  case KernelRole::Delta:
+    tensors = check({{o, true}, {dO, true}}, false, true);
+    break;
+  case KernelRole::DQ:
+    tensors = check({{q, true}, {k, keys}, {v, keys}, {dO, true}, {dQ, true}}, true, true);
+    break;
   case KernelRole::DKV:
     tensors = check({{q, queries}, {k, true}, {v, true}, {dO, queries}, {dK, true}, {dV, true}}, queries, queries);
     break;
@@ -108,8 +115,8 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
   // Delta works on stored values alone.
   for (size_t i = 0; plan.role != KernelRole::Delta && i < plan.problem.tables.size() && i < kMaxTables; ++i)
     if (!args.tables[i].data && keys && queries)
-      return fail(Stage::Launch, fmt::format("table {}: no data, but the mask or score reads it",
-                                             plan.problem.tables[i].name));
+      return fail(Stage::Launch,
+                  fmt::format("table {}: no data, but the mask or score reads it", plan.problem.tables[i].name));
   return {};
 }
 

@@ -15,7 +15,8 @@ ThreadPool::~ThreadPool() {
     stopping = true;
   }
   wake.notify_all();
-  for (std::thread &worker : workers) worker.join();
+  for (std::thread &worker : workers)
+    worker.join();
 }
 
 int ThreadPool::hardwareThreads() {
@@ -27,7 +28,8 @@ int ThreadPool::hardwareThreads() {
 void ThreadPool::start() {
   started = true;
   try {
-    for (int i = 1; i < threadCount; ++i) workers.emplace_back([this] { work(); });
+    for (int i = 1; i < threadCount; ++i)
+      workers.emplace_back([this] { work(); });
   } catch (const std::system_error &) {
     // The process may have no more threads: those that started, and the callers, do the work.
   }
@@ -70,7 +72,8 @@ void ThreadPool::work() {
 }
 
 ScratchPool::~ScratchPool() {
-  for (Buffer &buffer : idle) std::free(buffer.memory);
+  for (Buffer &buffer : idle)
+    std::free(buffer.memory);
 }
 
 Expected<ScratchPool::Lease> ScratchPool::borrow(int64_t bytes) {

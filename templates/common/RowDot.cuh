@@ -37,7 +37,7 @@ template <class Element> __device__ __forceinline__ float dotUnits(uint4 a, uint
 }
 
 /// Lanes that share a row of `Dim` elements: a power of two, at most 32.
-template <class Element, int Dim> constexpr int lanesForRow() {
+template <class Element, int Dim> __host__ __device__ constexpr int lanesForRow() {
   int lanes = 1;
   while (lanes < 32 && lanes * Unit16<Element>::elements < Dim)
     lanes *= 2;

@@ -39,25 +39,34 @@ struct TileClass {
   bool possible, certain;
 };
 
-/// Walk for any other mask: `classify(tile)` is asked for 32 candidate tiles at once, one a lane.
+/// A tile that crosses a sequence's end is never certain.
+__device__ __forceinline__ TileClass insideOnly(bool inside, TileClass found) {
+  return {found.possible, found.certain && inside};
+}
+
+/// Walk for any other mask: `classify(tile, head)` is asked for 32 candidate tiles at once, one a lane.
 template <class Classify> struct ClassifiedWalk {
   Classify classify;
-  int chunk, tiles;
+  int tiles, head, chunk = -32;
   UInt32 possible = 0, certain = 0;
-  __device__ __forceinline__ ClassifiedWalk(int tiles, Classify classify)
-      : classify(classify), chunk(-32), tiles(tiles) {}
+  __device__ __forceinline__ ClassifiedWalk(int tiles, int head, Classify classify)
+      : classify(classify), tiles(tiles), head(head) {}
+  /// Takes over the position; both walks must have been made with the same `classify`.
+  __device__ __forceinline__ ClassifiedWalk &operator=(const ClassifiedWalk &other) {
+    tiles = other.tiles, head = other.head, chunk = other.chunk;
+    possible = other.possible, certain = other.certain;
+    return *this;
+  }
   __device__ __forceinline__ TileVisit next() {
     TileVisit visit;
     while (possible == 0) {
-      chunk += 32;
-      if (chunk >= tiles) {
-        chunk = tiles; // Stays at the end however often next() is called.
+      if (chunk + 32 >= tiles)
         return visit;
-      }
+      chunk += 32;
       int tile = chunk + int(threadIdx.x % 32);
       TileClass found = {false, false};
       if (tile < tiles)
-        found = classify(tile);
+        found = classify(tile, head);
       possible = __ballot_sync(0xffffffffu, found.possible);
       certain = __ballot_sync(0xffffffffu, found.certain);
     }
@@ -68,7 +77,7 @@ template <class Classify> struct ClassifiedWalk {
     return visit;
   }
 };
-template <class Classify> ClassifiedWalk(int, Classify) -> ClassifiedWalk<Classify>;
+template <class Classify> ClassifiedWalk(int, int, Classify) -> ClassifiedWalk<Classify>;
 
 /// Chains the walks of query heads [first, last): what a kv tile of a grouped head visits. `walkOf(head)` makes one.
 template <class WalkOf> struct GroupWalk {

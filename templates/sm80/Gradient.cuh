@@ -6,50 +6,37 @@
 
 namespace tw {
 
-/// -LSE and delta of the query rows that this lane holds.
-template <int M> struct RowGradients {
-  float negatedLse[M / 16][2], delta[M / 16][2];
-};
-
-/// Rows from `rowLimit` on get zeros: their products are zero and their gradients are not stored.
-template <int M, class Scores>
-__device__ __forceinline__ RowGradients<M> loadRowGradients(const float *lse, const float *delta, int row0,
-                                                            int rowLimit, const Scores &scores) {
-  RowGradients<M> rows;
+/// p = exp(s - LSE), queries along the rows; `lse` is the shared address of the first row's LSE. The row statistics stay
+/// in shared memory because registers are what the backward kernels run out of first.
+template <int M, int N, class Scores>
+__device__ __forceinline__ void probabilities(Accumulator<M, N> &s, UInt32 lse, const Scores &scores) {
 #pragma unroll
   for (int i = 0; i < M / 16; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      int row = row0 + fragmentRow(i, 2 * half);
-      rows.negatedLse[i][half] = row < rowLimit ? scores.negatedLse(lse[row]) : 0.f;
-      rows.delta[i][half] = row < rowLimit ? delta[row] : 0.f;
+      float negated = scores.negatedLse(loadSharedFloat(lse + fragmentRow(i, 2 * half) * 4));
+#pragma unroll
+      for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e)
+          s.x[i][j][e] = exp2Approx(scores.exponentOfLse(s.x[i][j][e], negated));
     }
-  return rows;
-}
-
-/// p = exp(s - LSE), queries along the rows.
-template <int M, int N, class Scores>
-__device__ __forceinline__ void probabilities(Accumulator<M, N> &s, const RowGradients<M> &rows, const Scores &scores) {
-#pragma unroll
-  for (int i = 0; i < M / 16; ++i)
-#pragma unroll
-    for (int j = 0; j < N / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        s.x[i][j][e] = exp2Approx(scores.exponentOfLse(s.x[i][j][e], rows.negatedLse[i][e >> 1]));
 }
 
 /// dp = p * (dp - delta), queries along the rows.
 template <int M, int N>
-__device__ __forceinline__ void scoreGradients(Accumulator<M, N> &dp, const Accumulator<M, N> &p,
-                                               const RowGradients<M> &rows) {
+__device__ __forceinline__ void scoreGradients(Accumulator<M, N> &dp, const Accumulator<M, N> &p, UInt32 delta) {
 #pragma unroll
   for (int i = 0; i < M / 16; ++i)
 #pragma unroll
-    for (int j = 0; j < N / 8; ++j)
+    for (int half = 0; half < 2; ++half) {
+      float rowDelta = loadSharedFloat(delta + fragmentRow(i, 2 * half) * 4);
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        dp.x[i][j][e] = p.x[i][j][e] * (dp.x[i][j][e] - rows.delta[i][e >> 1]);
+      for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e)
+          dp.x[i][j][e] = p.x[i][j][e] * (dp.x[i][j][e] - rowDelta);
+    }
 }
 
 /// p = exp(s - LSE), queries along the columns; `lse` is the shared address of the first column's LSE.

@@ -151,8 +151,8 @@ template <class Tile> struct SharedTransposedB {
   }
 };
 
-/// sums += A B, A M x K, B K x N. With two planes a product is high*high + high*low + low*high; the dropped low*low
-/// is below 2^-16 of the product.
+/// sums += A B, A M x K, B K x N. With three planes a product is the six products of planes p + q < 3; the dropped ones
+/// are below 2^-24 of it.
 template <class Element, int K, int M, int N, class A, class B>
 __device__ __forceinline__ void multiplyBlocks(Accumulator<M, N> &sums, const A &a, const B &b) {
   constexpr int planes = Format<Element>::planes;
@@ -175,11 +175,12 @@ __device__ __forceinline__ void multiplyBlocks(Accumulator<M, N> &sums, const A 
       for (int i = 0; i < M / 16; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          mmaFragment<Element>(sums.x[i][2 * n + half], left[0][i], right[0][2 * half], right[0][2 * half + 1]);
-          if constexpr (planes == 2) {
-            mmaFragment<Element>(sums.x[i][2 * n + half], left[0][i], right[1][2 * half], right[1][2 * half + 1]);
-            mmaFragment<Element>(sums.x[i][2 * n + half], left[1][i], right[0][2 * half], right[0][2 * half + 1]);
-          }
+          // Small products first.
+#pragma unroll
+          for (int p = planes - 1; p >= 0; --p)
+#pragma unroll
+            for (int q = planes - 1 - p; q >= 0; --q)
+              mmaFragment<Element>(sums.x[i][2 * n + half], left[p][i], right[q][2 * half], right[q][2 * half + 1]);
         }
     }
   }

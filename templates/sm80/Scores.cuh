@@ -34,6 +34,8 @@ __device__ __forceinline__ float signOfScale(float scale) { return scale > 0.f ?
 __device__ __forceinline__ RawScores makeRawScores(float scale) {
   return {(scale == 0.f ? 1.f : fabsf(scale)) * kLog2E};
 }
+/// For the backward pass, which takes no maximum: any scale serves as it is.
+__device__ __forceinline__ RawScores makeSignedScores(float scale) { return {scale * kLog2E}; }
 
 /// s = score(s * scale, q, k) for each element; `q0`, `k0` are the positions of the warp's first row and column.
 template <int M, int N, class Score>

@@ -8,13 +8,14 @@
 
 namespace tw {
 
-/// How a storage type lies in shared memory. 16-bit types lie as they are. F32 is split into two bf16 planes,
-/// x = high + low with a relative error of 2^-17 (round to nearest twice), so that the tensor cores' bf16 path serves it.
+/// How a storage type lies in shared memory. 16-bit types lie as they are. F32 is split into three bf16 planes,
+/// x = high + middle + low, each the rounded rest of the ones before: 24 bits in all, so that the tensor cores' bf16 path
+/// serves it with fp32's own accuracy.
 template <class Element> struct Format {
   static constexpr int planes = 1;
 };
 template <> struct Format<F32> {
-  static constexpr int planes = 2;
+  static constexpr int planes = 3;
 };
 
 /// `Rows` x `Cols` elements, `Cols` a multiple of 16. `Width` >= Cols sets the pitch where a tile shares its memory
@@ -68,6 +69,11 @@ __device__ __forceinline__ uint4 loadShared16(UInt32 from) {
                : "memory");
   return x;
 }
+__device__ __forceinline__ float loadSharedFloat(UInt32 from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+  return x;
+}
 __device__ __forceinline__ float2 loadSharedFloat2(UInt32 from) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
@@ -85,9 +91,12 @@ __device__ __forceinline__ UInt32 packF16(float x0, float x1) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(x1), "f"(x0));
   return packed;
 }
-/// What packBF16 left of two floats, again in bf16.
-__device__ __forceinline__ UInt32 packRestBF16(float x0, float x1, UInt32 high) {
-  return packBF16(x0 - __uint_as_float(high << 16), x1 - __uint_as_float(high & 0xffff0000u));
+/// Packs two floats and leaves in them what the packing rounded off.
+__device__ __forceinline__ UInt32 splitBF16(float &x0, float &x1) {
+  UInt32 packed = packBF16(x0, x1);
+  x0 -= __uint_as_float(packed << 16);
+  x1 -= __uint_as_float(packed & 0xffff0000u);
+  return packed;
 }
 
 /// Packs two floats into the planes of a format.
@@ -101,9 +110,10 @@ template <> struct Pack<F16> {
   static __device__ __forceinline__ void apply(float x0, float x1, UInt32 (&planes)[1]) { planes[0] = packF16(x0, x1); }
 };
 template <> struct Pack<F32> {
-  static __device__ __forceinline__ void apply(float x0, float x1, UInt32 (&planes)[2]) {
-    planes[0] = packBF16(x0, x1);
-    planes[1] = packRestBF16(x0, x1, planes[0]);
+  static __device__ __forceinline__ void apply(float x0, float x1, UInt32 (&planes)[3]) {
+    planes[0] = splitBF16(x0, x1);
+    planes[1] = splitBF16(x0, x1);
+    planes[2] = packBF16(x0, x1);
   }
 };
 
@@ -163,10 +173,10 @@ __device__ __forceinline__ void copyTileAsync(const SharedTile<Element, Rows, Co
           a = *reinterpret_cast<const float4 *>(from);
           b = *reinterpret_cast<const float4 *>(from + 4);
         }
-        UInt32 h0 = packBF16(a.x, a.y), h1 = packBF16(a.z, a.w), h2 = packBF16(b.x, b.y), h3 = packBF16(b.z, b.w);
-        storeShared16(to, h0, h1, h2, h3);
-        storeShared16(to + Tile::planeBytes, packRestBF16(a.x, a.y, h0), packRestBF16(a.z, a.w, h1),
-                      packRestBF16(b.x, b.y, h2), packRestBF16(b.z, b.w, h3));
+#pragma unroll
+        for (int p = 0; p < Tile::planes; ++p)
+          storeShared16(to + p * Tile::planeBytes, splitBF16(a.x, a.y), splitBF16(a.z, a.w), splitBF16(b.x, b.y),
+                        splitBF16(b.z, b.w));
       }
     }
   }

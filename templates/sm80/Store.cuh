@@ -17,7 +17,7 @@ template <class Element> __device__ __forceinline__ UInt32 packPair(float x0, fl
 template <int Dim, int M, int N, class Element, class Stage>
 __device__ __forceinline__ void storeTile(Element *to, Int64 rowStride, const Accumulator<M, N> &sums, int row0,
                                           int rowLimit, int col0, const Stage &stage, int stageRow, int stageCol) {
-  if constexpr (Format<Element>::planes == 2) {
+  if constexpr (Format<Element>::planes > 1) {
 #pragma unroll
     for (int i = 0; i < M / 16; ++i)
 #pragma unroll

@@ -20,7 +20,7 @@ struct ContextOptions {
   std::string hostCompiler;              ///< What `generator` makes CPU code with: "LLVM 22.1.8".
   std::vector<std::string> nvrtcOptions; ///< After the fixed ones.
   LogCallback log;
-  std::optional<std::string> cacheDir; ///< Wins over the environment; "" is no disk cache.
+  std::optional<std::string> cacheDir;    ///< Wins over the environment; "" is no disk cache.
   std::optional<Environment> environment; ///< The process's unless given.
   /// Kernels that spill registers or serialise wgmma are errors instead of warnings.
   bool refuseProblems = false;
@@ -39,8 +39,8 @@ struct CompiledKernel {
   std::string cudaSource; ///< Empty on a cache hit and for the CPU.
 };
 
-/// Thread-safe. The same kernel is compiled once, however many threads ask at a time; different ones compile in parallel;
-/// a kernel that is ready is handed out without waiting for any compile. Kernels may outlive their Context.
+/// Thread-safe. The same kernel is compiled once, however many threads ask at a time; different ones compile in
+/// parallel; a kernel that is ready is handed out without waiting for any compile. Kernels may outlive their Context.
 class Context {
 public:
   static Expected<std::shared_ptr<Context>> create(ContextOptions options);

@@ -33,14 +33,14 @@ std::span<const Knob> environmentKnobs();
 std::string environmentHelp();
 
 struct Environment {
-  std::string cacheDir;                           ///< TILEWRIGHT_CACHE_DIR
-  uint64_t cacheMaxBytes = uint64_t{2} << 30;     ///< TILEWRIGHT_CACHE_MAX_BYTES; 0 is unlimited.
-  std::vector<std::string> bundles;               ///< TILEWRIGHT_BUNDLES
-  std::string nvrtc;                              ///< TILEWRIGHT_NVRTC
-  std::string cudaDriver;                         ///< TILEWRIGHT_CUDA_DRIVER
-  std::string dumpDir;                            ///< TILEWRIGHT_DUMP_DIR
-  bool noCompile = false;                         ///< TILEWRIGHT_NO_COMPILE
-  int threads = 0;                                ///< TILEWRIGHT_THREADS; 0 is one a hardware thread.
+  std::string cacheDir;                       ///< TILEWRIGHT_CACHE_DIR
+  uint64_t cacheMaxBytes = uint64_t{2} << 30; ///< TILEWRIGHT_CACHE_MAX_BYTES; 0 is unlimited.
+  std::vector<std::string> bundles;           ///< TILEWRIGHT_BUNDLES
+  std::string nvrtc;                          ///< TILEWRIGHT_NVRTC
+  std::string cudaDriver;                     ///< TILEWRIGHT_CUDA_DRIVER
+  std::string dumpDir;                        ///< TILEWRIGHT_DUMP_DIR
+  bool noCompile = false;                     ///< TILEWRIGHT_NO_COMPILE
+  int threads = 0;                            ///< TILEWRIGHT_THREADS; 0 is one a hardware thread.
 
   // Not ours, but they decide where things are found.
   std::string home;         ///< HOME

@@ -45,12 +45,12 @@ public:
       : loaded(std::move(loaded)), memoryHit(fromMemory) {}
 
   const KernelPlan &plan() const;
-  const PrepareReport &report() const;         ///< Of the preparation that made it, also for memory hits.
+  const PrepareReport &report() const;          ///< Of the preparation that made it, also for memory hits.
   bool fromMemory() const { return memoryHit; } ///< This handle came from the Context's memory at once.
   bool sameCodeAs(const Kernel &other) const { return loaded == other.loaded; }
 
-  /// CUDA: enqueues the kernel on `stream` (a CUstream; null is the legacy default stream) and returns. Compiles, loads and
-  /// allocates nothing; may be captured. No blocks is success. Failures of the kernel itself surface at the next
+  /// CUDA: enqueues the kernel on `stream` (a CUstream; null is the legacy default stream) and returns. Compiles, loads
+  /// and allocates nothing; may be captured. No blocks is success. Failures of the kernel itself surface at the next
   /// synchronisation.
   Status launch(void *stream, const KernelArgs &args) const;
 

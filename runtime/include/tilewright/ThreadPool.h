@@ -1,5 +1,5 @@
-// Threads that share the chunks of a loop, and the scratch memory they bring. Thread-safe: several callers may run loops at
-// once, and each caller works on its own loop, so none waits for another's.
+// Threads that share the chunks of a loop, and the scratch memory they bring. Thread-safe: several callers may run
+// loops at once, and each caller works on its own loop, so none waits for another's.
 #pragma once
 
 #include "tilewright/Error.h"

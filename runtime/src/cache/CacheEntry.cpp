@@ -12,12 +12,14 @@ constexpr std::string_view kMagic = "TWKERNEL";
 constexpr size_t kHashDigits = 64, kKeyAt = 32, kPayloadHashAt = 96, kHeadHashAt = 160;
 
 void appendNumber(std::string &out, uint64_t number, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(number >> (8 * i)));
+  for (int i = 0; i < bytes; ++i)
+    out.push_back(static_cast<char>(number >> (8 * i)));
 }
 
 uint64_t numberAt(std::span<const char> bytes, size_t at, int count) {
   uint64_t number = 0;
-  for (int i = 0; i < count; ++i) number |= uint64_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
+  for (int i = 0; i < count; ++i)
+    number |= uint64_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
   return number;
 }
 

@@ -37,9 +37,12 @@ Expected<std::vector<FolderItem>> scan(const std::string &directory) {
     item.name = entry->d_name;
     if (item.name == "." || item.name == "..") continue;
     item.path = directory + "/" + item.name;
-    if (isEntryName(item.name, &item.key)) item.kind = FileKind::Entry;
-    else if (isTemporaryName(item.name)) item.kind = FileKind::Temporary;
-    else if (item.name == kFailedFolder) item.kind = FileKind::Failed;
+    if (isEntryName(item.name, &item.key))
+      item.kind = FileKind::Entry;
+    else if (isTemporaryName(item.name))
+      item.kind = FileKind::Temporary;
+    else if (item.name == kFailedFolder)
+      item.kind = FileKind::Failed;
     items.push_back(std::move(item));
   }
   closedir(folder);
@@ -59,7 +62,8 @@ int64_t lastUseOf(const std::string &path) {
 int countFiles(const std::string &path) {
   std::error_code code;
   int count = 0;
-  for (fs::directory_iterator item(path, code), end; !code && item != end; item.increment(code)) ++count;
+  for (fs::directory_iterator item(path, code), end; !code && item != end; item.increment(code))
+    ++count;
   return count;
 }
 
@@ -93,8 +97,8 @@ Expected<std::vector<CacheListing>> cacheList(const std::string &directory) {
     if (item.kind != FileKind::Entry) continue;
     EntryFile file = readEntryFile(directory, item.key, false);
     if (!file.entry && file.damage.empty()) continue; // Gone meanwhile.
-    CacheListing listing{item.path, item.key, sizeOf(item.path), lastUseOf(item.path), std::move(file.entry),
-                         std::move(file.damage)};
+    CacheListing listing{
+        item.path, item.key, sizeOf(item.path), lastUseOf(item.path), std::move(file.entry), std::move(file.damage)};
     if (listing.entry) listing.entry->payload = {};
     listings.push_back(std::move(listing));
   }
@@ -111,7 +115,8 @@ Expected<Evicted> cacheClear(const std::string &directory) {
   std::string firstFailure;
   for (const FolderItem &item : *items) {
     if (item.kind == FileKind::Foreign) continue;
-    // A temporary file of a live process is about to become an entry; without it that process keeps its bytes and warns.
+    // A temporary file of a live process is about to become an entry; without it that process keeps its bytes and
+    // warns.
     if (item.kind == FileKind::Temporary && !isStaleTemporary(directory, item.name)) continue;
     uint64_t bytes = sizeOf(item.path);
     std::error_code code;
@@ -148,8 +153,9 @@ Expected<int> cacheExport(const std::string &directory, const std::string &bundl
   std::error_code code;
   fs::create_directories(bundle, code);
   if (code || !fs::is_directory(bundle, code))
-    return fail(Stage::Cache, fmt::format("cannot create the bundle folder {}: {}", bundle,
-                                          code ? code.message() : "a file stands in its place"),
+    return fail(Stage::Cache,
+                fmt::format("cannot create the bundle folder {}: {}", bundle,
+                            code ? code.message() : "a file stands in its place"),
                 "choose another folder");
   int copied = 0;
   for (const std::string &key : wanted) {

@@ -1,4 +1,5 @@
 #include "tilewright/cache/DiskCache.h"
+#include "tilewright/cache/EntryFile.h"
 #include "tilewright/cache/TemporaryFiles.h"
 #include <algorithm>
 #include <cerrno>
@@ -31,16 +32,18 @@ std::string refusal(const std::string &directory, const struct stat &state) {
   return {};
 }
 
+constexpr std::chrono::hours kFailedSourceLife{24 * 7};
+
 constexpr std::string_view kWithoutDisk = "kernels are compiled anew by every process; TILEWRIGHT_CACHE_DIR can name "
                                           "another folder";
 
 } // namespace
 
 DiskCache::DiskCache(Options given) : options(std::move(given)) {
-  if (options.directory.empty()) {
-    warn("no cache folder", fmt::format("no cache folder: neither HOME nor XDG_CACHE_HOME is set; {}", kWithoutDisk));
-    return;
-  }
+  if (options.directory.empty()) return;
+  // The host may change its working folder later.
+  std::error_code ignored;
+  options.directory = std::filesystem::absolute(options.directory, ignored).string();
   struct stat state;
   if (stat(options.directory.c_str(), &state) != 0) {
     writable = errno == ENOENT;
@@ -54,14 +57,25 @@ DiskCache::DiskCache(Options given) : options(std::move(given)) {
     return;
   }
   writable = true;
+  sweep();
+}
+
+void DiskCache::sweep() {
+  std::error_code ignored;
   if (DIR *folder = opendir(options.directory.c_str())) {
     while (dirent *entry = readdir(folder)) {
       std::string name = entry->d_name;
-      if (!isTemporaryName(name) || !isStaleTemporary(options.directory, name)) continue;
-      std::error_code ignored;
-      std::filesystem::remove_all(options.directory + "/" + name, ignored);
+      if (isTemporaryName(name) && isStaleTemporary(options.directory, name))
+        std::filesystem::remove_all(options.directory + "/" + name, ignored);
     }
     closedir(folder);
+  }
+  // Sources that did not compile are for the person who looks into it now, not for ever.
+  const auto oldest = std::filesystem::file_time_type::clock::now() - kFailedSourceLife;
+  std::filesystem::directory_iterator item(options.directory + "/failed", ignored), end;
+  for (; !ignored && item != end; item.increment(ignored)) {
+    std::error_code code;
+    if (item->last_write_time(code) < oldest && !code) std::filesystem::remove(item->path(), code);
   }
 }
 
@@ -120,11 +134,17 @@ std::string DiskCache::publish(const CacheEntry &entry) {
   return options.directory + "/" + name;
 }
 
-void DiskCache::discard(const Hit &hit, std::string_view reason) {
-  warn(hit.path, fmt::format("{}: {}; {}", hit.path, reason,
-                             hit.fromBundle ? "this entry of a bundle is not used, export the bundle anew"
-                                            : "deleted, the kernel is compiled again"));
-  if (!hit.fromBundle) unlink(hit.path.c_str());
+void DiskCache::discard(const std::string &path, bool fromBundle, std::string_view reason) {
+  warn(path, fmt::format("{}: {}; {}", path, reason,
+                         fromBundle ? "this entry of a bundle is not used, export the bundle anew"
+                                    : "deleted, the kernel is compiled again"));
+  if (!fromBundle) unlink(path.c_str());
+}
+
+std::string DiskCache::failedDirectory() {
+  if (!writable || !ensureDirectory()) return {};
+  std::string path = options.directory + "/failed";
+  return createPrivately(path) ? path : std::string();
 }
 
 std::vector<std::string> DiskCache::compilers(PayloadKind kind) {
@@ -142,7 +162,8 @@ std::vector<std::string> DiskCache::compilers(PayloadKind kind) {
     }
     closedir(folder);
   };
-  for (const std::string &bundle : options.bundles) scan(bundle, true);
+  for (const std::string &bundle : options.bundles)
+    scan(bundle, true);
   if (writable) scan(options.directory, false);
   return found;
 }

@@ -1,5 +1,4 @@
-// Reading and evicting entry files.
-#include "tilewright/cache/DiskCache.h"
+#include "tilewright/cache/EntryFile.h"
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

@@ -11,7 +11,8 @@ std::string kernelKey(const KernelKeyInputs &inputs) {
   add(inputs.generatorId);
   add(inputs.planText);
   text += fmt::format("{} options\n", inputs.options.size());
-  for (const std::string &option : inputs.options) add(option);
+  for (const std::string &option : inputs.options)
+    add(option);
   add(inputs.architecture);
   add(inputs.compiler);
   return sha256Hex(text);

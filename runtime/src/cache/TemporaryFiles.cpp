@@ -63,7 +63,8 @@ Status writeFileAtomically(const std::string &directory, const std::string &name
   int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
   if (file < 0) return failed("create");
   bool written = fchmod(file, mode) == 0;
-  for (std::string_view part : parts) written = written && writeAll(file, part);
+  for (std::string_view part : parts)
+    written = written && writeAll(file, part);
   written = written && fsync(file) == 0;
   int code = errno;
   // Some file systems report a full disk only here.
@@ -89,15 +90,16 @@ bool isTemporaryName(std::string_view fileName) { return fileName.starts_with(kP
 
 bool isStaleTemporary(const std::string &directory, const std::string &fileName) {
   std::string ours = fmt::format("{}{}-", kPrefix, processSpace());
+  bool writerGone = false;
   if (fileName.starts_with(ours)) {
     pid_t process = 0;
-    auto [end, code] =
-        std::from_chars(fileName.data() + ours.size(), fileName.data() + fileName.size(), process);
-    if (code == std::errc() && process > 0 && kill(process, 0) != 0 && errno == ESRCH) return true;
+    auto [end, code] = std::from_chars(fileName.data() + ours.size(), fileName.data() + fileName.size(), process);
+    writerGone = code == std::errc() && process > 0 && kill(process, 0) != 0 && errno == ESRCH;
   }
+  // After the writer, not before: one that has just finished has renamed its file.
   struct stat state;
   if (lstat((directory + "/" + fileName).c_str(), &state) != 0) return false;
-  return state.st_mtime < time(nullptr) - kStaleSeconds;
+  return writerGone || state.st_mtime < time(nullptr) - kStaleSeconds;
 }
 
 } // namespace tilewright

@@ -28,7 +28,8 @@ std::optional<int64_t> numberBefore(std::string_view line, std::string_view unit
   size_t at = line.find(unit);
   if (at == std::string_view::npos) return std::nullopt;
   size_t begin = at;
-  while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9') --begin;
+  while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9')
+    --begin;
   int64_t number = 0;
   auto [end, code] = std::from_chars(line.data() + begin, line.data() + at, number);
   if (code != std::errc() || begin == at) return std::nullopt;
@@ -56,7 +57,7 @@ CompileReport parsePtxasLog(std::string_view log, std::string_view symbol) {
     }
     if (!inEntry) return;
     if (auto bytes = numberBefore(line, " bytes stack frame")) {
-      // Only the entry's own line counts; functions it calls have lines of the same form before "Used ... registers".
+      // Functions that the kernel calls have lines of the same form: what they spill, it spills.
       report.stackBytes = std::max(report.stackBytes, *bytes);
       report.spillStoreBytes += numberBefore(line, " bytes spill stores").value_or(0);
       report.spillLoadBytes += numberBefore(line, " bytes spill loads").value_or(0);
@@ -80,7 +81,8 @@ std::string firstErrorLine(std::string_view log) {
   forEachLine(log, [&](std::string_view line) {
     line = trimmed(line);
     if (first.empty()) first = line;
-    // The front end writes "name.cu(12): error: ...", ptxas "ptxas ..., line 12; error   : ..." or "ptxas fatal   : ...".
+    // The front end writes "name.cu(12): error: ...", ptxas "ptxas ..., line 12; error   : ..." or "ptxas fatal   :
+    // ...".
     if (error.empty() && (contains(line, "error") || contains(line, "ptxas fatal")) &&
         (contains(line, "error:") || contains(line, "error ") || contains(line, "fatal")))
       error = line;
@@ -89,9 +91,12 @@ std::string firstErrorLine(std::string_view log) {
 }
 
 void to_json(nlohmann::json &json, const CompileReport &report) {
-  json = {{"registers", report.registers},        {"shared_bytes", report.sharedBytes},
-          {"stack_bytes", report.stackBytes},     {"spill_store_bytes", report.spillStoreBytes},
-          {"spill_load_bytes", report.spillLoadBytes}, {"barriers", report.barriers},
+  json = {{"registers", report.registers},
+          {"shared_bytes", report.sharedBytes},
+          {"stack_bytes", report.stackBytes},
+          {"spill_store_bytes", report.spillStoreBytes},
+          {"spill_load_bytes", report.spillLoadBytes},
+          {"barriers", report.barriers},
           {"problems", report.problems}};
 }
 

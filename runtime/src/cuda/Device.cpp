@@ -21,8 +21,9 @@ CurrentContext::~CurrentContext() {
 Expected<std::shared_ptr<const Device>> Device::open(std::shared_ptr<const Driver> driver, int ordinal) {
   const auto &devices = driver->devices();
   if (ordinal < 0 || ordinal >= static_cast<int>(devices.size()))
-    return fail(Stage::Load, fmt::format("device {} does not exist: this process sees {} device{}, counted from 0",
-                                         ordinal, devices.size(), devices.size() == 1 ? "" : "s"),
+    return fail(Stage::Load,
+                fmt::format("device {} does not exist: this process sees {} device{}, counted from 0", ordinal,
+                            devices.size(), devices.size() == 1 ? "" : "s"),
                 "choose one of them, or check CUDA_VISIBLE_DEVICES");
   std::shared_ptr<Device> device(new Device(std::move(driver), devices[ordinal]));
   const DriverApi &api = device->api();

@@ -12,8 +12,8 @@ Expected<DeviceMemory> DeviceMemory::allocate(std::shared_ptr<const Device> devi
   const Device &on = *memory.device;
   CurrentContext current(on.api(), on.context(), on.handle());
   RelaxedCapture relaxed(on.api());
-  int code = current.code() == kSuccess ? on.api().memAlloc(&memory.address, static_cast<size_t>(bytes))
-                                        : current.code();
+  int code =
+      current.code() == kSuccess ? on.api().memAlloc(&memory.address, static_cast<size_t>(bytes)) : current.code();
   if (code == kSuccess) return memory;
   memory.address = 0;
   std::string what = fmt::format("allocate {} bytes ({:.2f} GiB) on device {} ({})", bytes, bytes / 1073741824.0,

@@ -12,8 +12,9 @@ Expected<std::shared_ptr<const Driver>> Driver::open(const std::string &override
   // Not the toolkit's directories: what lies there under this name is a stub to link against.
   search.directories = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib",
                         "/usr/local/nvidia/lib64"};
-  search.hint = "install the NVIDIA driver (Debian: package nvidia-driver), or in a container start it with GPU access; "
-                "without a GPU use the target cpu";
+  search.hint =
+      "install the NVIDIA driver (Debian: package nvidia-driver), or in a container start it with GPU access; "
+      "without a GPU use the target cpu";
   auto library = DynamicLibrary::open(search);
   if (!library) return propagate(library);
 
@@ -41,15 +42,15 @@ Status Driver::resolve() {
                 "update the NVIDIA driver to release 525 or newer");
 
   const char *missing = nullptr;
-#define TILEWRIGHT_DRIVER_SYMBOL(member, name, parameters)                                                              \
+#define TILEWRIGHT_DRIVER_SYMBOL(member, name, parameters)                                                             \
   if (!load(functions.member, #name) && !missing) missing = #name;
 #define TILEWRIGHT_DRIVER_OPTIONAL(member, name, parameters) load(functions.member, #name);
 #include "tilewright/cuda/DriverSymbols.def"
   if (missing)
-    return fail(Stage::Load,
-                fmt::format("the CUDA driver {} (CUDA {}) has no {}", library.path(), cudaVersionText(driverVersion),
-                            missing),
-                "the library is damaged or not NVIDIA's; reinstall the driver");
+    return fail(
+        Stage::Load,
+        fmt::format("the CUDA driver {} (CUDA {}) has no {}", library.path(), cudaVersionText(driverVersion), missing),
+        "the library is damaged or not NVIDIA's; reinstall the driver");
   return {};
 }
 

@@ -30,7 +30,8 @@ std::vector<std::string> cudaLibraryDirectories(const std::string &libraryPath, 
   }
   for (const std::string &root : {cudaHome, std::string("/usr/local/cuda"), std::string("/opt/cuda")})
     if (!root.empty())
-      for (const char *sub : {"/lib64", "/lib", "/targets/x86_64-linux/lib", "/targets/sbsa-linux/lib"}) add(root + sub);
+      for (const char *sub : {"/lib64", "/lib", "/targets/x86_64-linux/lib", "/targets/sbsa-linux/lib"})
+        add(root + sub);
   for (const char *system : {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"})
     add(system);
   return directories;
@@ -64,10 +65,10 @@ Expected<DynamicLibrary> DynamicLibrary::open(const LibrarySearch &search) {
 
   if (!search.overridePath.empty()) {
     if (attempt(search.overridePath, 0)) return library;
-    return fail(Stage::Load,
-                fmt::format("{} cannot be opened: {} names {}", search.what, search.overrideVariable,
-                            search.overridePath),
-                fmt::format("correct {0} or unset it to have the library searched", search.overrideVariable), log);
+    return fail(
+        Stage::Load,
+        fmt::format("{} cannot be opened: {} names {}", search.what, search.overrideVariable, search.overridePath),
+        fmt::format("correct {0} or unset it to have the library searched", search.overrideVariable), log);
   }
   for (const std::string &name : search.names)
     if (attempt(name, RTLD_NOLOAD)) return library;

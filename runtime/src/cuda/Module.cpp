@@ -30,12 +30,13 @@ Expected<std::unique_ptr<Module>> Module::load(std::shared_ptr<const Device> dev
   auto check = [&](int code, const char *what) {
     if (unusable && (code == kInvalidImage || code == kNoBinaryForGpu || code == kInvalidSource || code == kNotFound))
       *unusable = true;
-    return driver.check(code, Stage::Load, fmt::format("{} kernel {} on device {} ({}, compute capability {}.{})", what,
-                                                       options.symbol, info.ordinal, info.name, info.major, info.minor));
+    return driver.check(code, Stage::Load,
+                        fmt::format("{} kernel {} on device {} ({}, compute capability {}.{})", what, options.symbol,
+                                    info.ordinal, info.name, info.major, info.minor));
   };
   if (Status status = check(current.code(), "make a context current for"); !status) return propagate(status);
-  if (Status status = check(
-          api.libraryLoadData(&module->library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "load");
+  if (Status status =
+          check(api.libraryLoadData(&module->library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "load");
       !status) {
     module->library = nullptr;
     return propagate(status);
@@ -44,10 +45,10 @@ Expected<std::unique_ptr<Module>> Module::load(std::shared_ptr<const Device> dev
       !status)
     return propagate(status);
   if (module->sharedBytes)
-    if (Status status = check(api.kernelSetAttribute(kFunctionMaxDynamicSharedBytes,
-                                                     static_cast<int>(options.dynamicSharedBytes), module->kernel,
-                                                     device->handle()),
-                              "permit the shared memory of");
+    if (Status status =
+            check(api.kernelSetAttribute(kFunctionMaxDynamicSharedBytes, static_cast<int>(options.dynamicSharedBytes),
+                                         module->kernel, device->handle()),
+                  "permit the shared memory of");
         !status)
       return propagate(status);
 

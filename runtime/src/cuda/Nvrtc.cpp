@@ -34,8 +34,8 @@ std::string directoryOf(const std::string &path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-/// The version of the only builtins library of this major version in a folder: NVRTC asks for it by exact version, so it
-/// has to match. {0, 0} when there is none or a choice.
+/// The version of the only builtins library of this major version in a folder: NVRTC asks for it by exact version, so
+/// it has to match. {0, 0} when there is none or a choice.
 NvrtcVersion builtinsVersion(const std::string &directory, int major) {
   DIR *folder = opendir(directory.c_str());
   if (!folder) return {};
@@ -118,8 +118,8 @@ Status Nvrtc::resolve() {
   if (functions.version(&libraryVersion.major, &libraryVersion.minor) != 0)
     return fail(Stage::Load, fmt::format("{} does not tell its version", library.path()), "reinstall NVRTC");
 
-  // NVRTC opens its builtins by bare name while it compiles, which fails when the loader's path does not hold its folder.
-  // Once opened by full path, the bare name finds them.
+  // NVRTC opens its builtins by bare name while it compiles, which fails when the loader's path does not hold its
+  // folder. Once opened by full path, the bare name finds them.
   std::string builtins = fmt::format("{}/{}{}.{}", directoryOf(library.path()), kBuiltinsPrefix, libraryVersion.major,
                                      libraryVersion.minor);
   dlopen(builtins.c_str(), RTLD_LAZY | RTLD_LOCAL);
@@ -136,10 +136,12 @@ Expected<NvrtcResult> Nvrtc::compile(const NvrtcRequest &request) const {
   std::string architecture = request.architecture;
   if (request.output == NvrtcOutput::Ptx && architecture.starts_with("sm_")) architecture.replace(0, 2, "compute");
   std::vector<std::string> options = {"--gpu-architecture=" + architecture};
-  for (std::string &option : fixedNvrtcOptions(libraryVersion)) options.push_back(std::move(option));
+  for (std::string &option : fixedNvrtcOptions(libraryVersion))
+    options.push_back(std::move(option));
   options.insert(options.end(), request.options.begin(), request.options.end());
   std::vector<const char *> pointers;
-  for (const std::string &option : options) pointers.push_back(option.c_str());
+  for (const std::string &option : options)
+    pointers.push_back(option.c_str());
 
   auto started = std::chrono::steady_clock::now();
   const std::string source(request.source), fileName = request.name + ".cu";
@@ -170,8 +172,7 @@ Expected<NvrtcResult> Nvrtc::compile(const NvrtcRequest &request) const {
   }
   if (code != 0 || bytes == 0) return explain(request, code, std::move(result.log), options);
   if (!cubin) result.code.resize(bytes - 1);
-  result.milliseconds =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - started).count();
+  result.milliseconds = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - started).count();
   if (cubin) result.report = parsePtxasLog(result.log, request.name);
   return result;
 }

@@ -2,6 +2,7 @@
 #include "tilewright/cuda/Nvrtc.h"
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,12 +36,14 @@ std::string numbered(std::string_view text) {
 std::string dump(const NvrtcRequest &request, std::string_view suffix, std::string_view text) {
   namespace fs = std::filesystem;
   std::error_code code;
-  fs::path folder = request.failedDir;
-  if (folder.empty()) folder = fs::temp_directory_path(code) / "tilewright-failed";
-  if (code) return {};
+  std::string folder = request.failedDir;
+  if (folder.empty()) {
+    // A fixed name in a folder that all may write could be somebody else's link.
+    folder = (fs::temp_directory_path(code) / "tilewright-failed-XXXXXX").string();
+    if (code || !mkdtemp(folder.data())) return {};
+  }
   fs::create_directories(folder, code);
-  fs::permissions(folder, fs::perms::owner_all, code);
-  fs::path path = folder / (request.name + std::string(suffix));
+  fs::path path = fs::path(folder) / (request.name + std::string(suffix));
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << text;
   file.close();
@@ -52,8 +55,7 @@ int ptxLine(std::string_view log) {
   constexpr std::string_view marker = "ptx input, line ";
   size_t at = log.find(marker);
   int line = 0;
-  if (at != std::string_view::npos)
-    std::from_chars(log.data() + at + marker.size(), log.data() + log.size(), line);
+  if (at != std::string_view::npos) std::from_chars(log.data() + at + marker.size(), log.data() + log.size(), line);
   return line;
 }
 
@@ -67,19 +69,19 @@ tl::unexpected<Error> Nvrtc::explain(const NvrtcRequest &request, int code, std:
   std::string context = fmt::format("{} with {}, options {}", asked, compiler, fmt::join(options, " "));
 
   if (code == kBuiltinOperationFailure)
-    return fail(Stage::Compile,
-                fmt::format("cannot {}: {} does not find its builtins, libnvrtc-builtins.so.{}.{}", asked, compiler,
-                            libraryVersion.major, libraryVersion.minor),
-                fmt::format("put that file beside {} or into LD_LIBRARY_PATH; it comes with the same NVRTC package",
-                            path()),
-                std::move(log));
+    return fail(
+        Stage::Compile,
+        fmt::format("cannot {}: {} does not find its builtins, libnvrtc-builtins.so.{}.{}", asked, compiler,
+                    libraryVersion.major, libraryVersion.minor),
+        fmt::format("put that file beside {} or into LD_LIBRARY_PATH; it comes with the same NVRTC package", path()),
+        std::move(log));
 
   if (code == kInvalidOption) {
     int number = 0;
     size_t digits = request.architecture.find_first_of("0123456789");
     if (digits != std::string::npos)
-      std::from_chars(request.architecture.data() + digits,
-                      request.architecture.data() + request.architecture.size(), number);
+      std::from_chars(request.architecture.data() + digits, request.architecture.data() + request.architecture.size(),
+                      number);
     if (!supported.empty() && std::ranges::find(supported, number) == supported.end())
       return fail(Stage::Compile,
                   fmt::format("cannot {}: {} does not know this architecture, it serves {}", asked, compiler,

@@ -6,8 +6,8 @@ Expected<Stream> Stream::create(std::shared_ptr<const Device> device) {
   Stream made;
   made.device = std::move(device);
   CurrentContext current(made.device->api(), made.device->context(), made.device->handle());
-  int code = current.code() == kSuccess ? made.device->api().streamCreate(&made.stream, kStreamNonBlocking)
-                                        : current.code();
+  int code =
+      current.code() == kSuccess ? made.device->api().streamCreate(&made.stream, kStreamNonBlocking) : current.code();
   if (Status status = made.device->driver().check(code, Stage::Launch, "create a stream"); !status) {
     made.stream = nullptr;
     return propagate(status);

@@ -1,7 +1,6 @@
 #include "Diagnostic.h"
 #include "Token.h"
 #include <charconv>
-#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 
@@ -110,14 +109,12 @@ private:
                       "write it with a decimal point to make it a float");
       return token;
     }
-    auto [end_, error] = std::from_chars(first, last, token.floatValue);
-    // from_chars reports both overflow and underflow as out of range; an underflow is a plain 0 to us.
-    if (error == std::errc::result_out_of_range && token.floatValue != 0 && std::abs(token.floatValue) < 1)
-      token.floatValue = 0;
-    else if (error != std::errc() || token.floatValue > std::numeric_limits<float>::max())
-      return failAt(
-          what, text, start,
-          fmt::format("scores are computed in fp32: a float may be at most {}", std::numeric_limits<float>::max()));
+    bool isRepresentable = std::from_chars(first, last, token.floatValue).ec == std::errc();
+    if (!isRepresentable || token.floatValue > std::numeric_limits<float>::max())
+      return failAt(what, text, start,
+                    fmt::format("scores are computed in fp32: a float may be at most {}{}",
+                                std::numeric_limits<float>::max(),
+                                isRepresentable ? "" : ", and must be 0 or at least about 1e-308"));
     return token;
   }
 

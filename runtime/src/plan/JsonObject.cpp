@@ -81,9 +81,9 @@ void JsonObject::read(const char *key, std::optional<double> &value) {
 
 Status JsonObject::finish() {
   if (!status) return status;
-  for (const auto &[key, value] : json.items())
-    if (std::none_of(known.begin(), known.end(), [&](const char *name) { return key == name; }))
-      return fail(Stage::Input, fmt::format("{}: unknown key {}", place, describeJson(key)),
+  for (auto entry = json.begin(); entry != json.end(); ++entry)
+    if (std::none_of(known.begin(), known.end(), [&](const char *name) { return entry.key() == name; }))
+      return fail(Stage::Input, fmt::format("{}: unknown key {}", place, describeJson(entry.key())),
                   fmt::format("known keys: {}", fmt::join(known, ", ")));
   return {};
 }

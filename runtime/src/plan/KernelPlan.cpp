@@ -1,5 +1,6 @@
 #include "tilewright/plan/KernelPlan.h"
 #include "JsonObject.h"
+#include "ScheduleLimits.h"
 #include <fmt/format.h>
 
 namespace tilewright {
@@ -8,10 +9,16 @@ Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &targ
                                       const ScheduleOverrides &overrides) {
   // First, since defaults want a valid problem, and its errors are the ones to see.
   if (Status status = problem.validate(); !status) return propagate(status);
-  KernelPlan plan{problem, Schedule::defaultFor(problem, target, role), target, role};
-  if (Status status = overrides.apply(role, plan.schedule); !status) return propagate(status);
-  if (Status status = plan.validate(); !status) return propagate(status);
-  return plan;
+  // Fields that the user leaves open follow those that are set: the best default that fits them.
+  Status first;
+  for (const Schedule &candidate : candidates(problem, target, role)) {
+    KernelPlan plan{problem, candidate, target, role};
+    if (Status status = overrides.apply(role, plan.schedule); !status) return propagate(status);
+    Status status = plan.validate();
+    if (status) return plan;
+    if (first) first = std::move(status);
+  }
+  return propagate(first);
 }
 
 Status KernelPlan::validate() const {

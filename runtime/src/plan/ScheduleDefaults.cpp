@@ -41,7 +41,7 @@ int cpuTile(int64_t length) { return length <= 16 ? 16 : length <= 32 ? 32 : 64;
 
 } // namespace
 
-Schedule Schedule::defaultFor(const Problem &problem, const Target &target, KernelRole role) {
+std::vector<Schedule> candidates(const Problem &problem, const Target &target, KernelRole role) {
   Schedule schedule;
   // Without a mask all tiles have the same work.
   if (role != KernelRole::Delta && !problem.fullMask().empty()) schedule.order = Order::LongestFirst;
@@ -49,8 +49,9 @@ Schedule Schedule::defaultFor(const Problem &problem, const Target &target, Kern
     schedule.tileQ = cpuTile(problem.seqQ);
     schedule.tileKV = cpuTile(problem.seqKV);
     schedule.stages = schedule.warps = 1;
-    return schedule;
+    return {schedule};
   }
+  std::vector<Schedule> all;
   int64_t owned = role == KernelRole::DKV ? problem.seqKV : problem.seqQ;
   for (const Choice &choice : choicesOf(role)) {
     schedule.tileQ = choice.tileQ;
@@ -58,10 +59,16 @@ Schedule Schedule::defaultFor(const Problem &problem, const Target &target, Kern
     schedule.stages = choice.stages;
     schedule.warps = choice.warps;
     // A tile of 128 would be half empty.
-    if (owned <= 64 && ownedRows(schedule, role) > 64) continue;
-    if (schedule.validate(problem, target, role)) break;
+    if (owned > 64 || ownedRows(schedule, role) <= 64) all.push_back(schedule);
   }
-  return schedule;
+  return all;
+}
+
+Schedule Schedule::defaultFor(const Problem &problem, const Target &target, KernelRole role) {
+  std::vector<Schedule> all = candidates(problem, target, role);
+  for (const Schedule &schedule : all)
+    if (schedule.validate(problem, target, role)) return schedule;
+  return all.front();
 }
 
 } // namespace tilewright

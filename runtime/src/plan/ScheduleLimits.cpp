@@ -17,7 +17,7 @@ int64_t rowBytes(int64_t dim, DType dtype) { return (roundUp(dim, 16) + 8) * (dt
 /// LSE and delta of a tile of query rows, fp32.
 int64_t rowStatisticsBytes(int64_t rows) { return rows * 2 * 4; }
 
-/// Addresses, loop state, row maxima and sums, and operand fragments in flight; measured on the sm80 family.
+/// Allowance for addresses, loop state, row maxima and sums, and operand fragments in flight.
 constexpr int kBaseRegisters = 40;
 
 int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRole role) {

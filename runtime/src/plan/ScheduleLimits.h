@@ -36,4 +36,7 @@ Status checkFields(const Schedule &schedule);
 Status checkCpu(const Schedule &schedule, const Problem &problem);
 Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role);
 
+/// Schedules to start from, best first; not all are within the target's limits. Never empty.
+std::vector<Schedule> candidates(const Problem &problem, const Target &target, KernelRole role);
+
 } // namespace tilewright

@@ -35,7 +35,8 @@ std::string sizeText(int64_t bytes) {
   static constexpr std::array<const char *, 7> units = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double amount = static_cast<double>(bytes);
   size_t unit = 0;
-  for (; amount >= 1024 && unit + 1 < units.size(); ++unit) amount /= 1024;
+  for (; amount >= 1024 && unit + 1 < units.size(); ++unit)
+    amount /= 1024;
   return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{} bytes ({:.1f} {})", bytes, amount, units[unit]);
 }
 
@@ -46,10 +47,10 @@ Expected<AlignedBuffer> AlignedBuffer::zeros(int64_t bytes, std::string_view wha
   const std::string hint = "use a smaller problem, or a machine with more memory";
   if (bytes >= kLargeAllocation)
     if (const auto available = availableMemory(); available && bytes > *available)
-      return fail(Stage::Input,
-                  fmt::format("{}: not enough memory: {} needed, {} available", what, sizeText(bytes),
-                              sizeText(*available)),
-                  hint);
+      return fail(
+          Stage::Input,
+          fmt::format("{}: not enough memory: {} needed, {} available", what, sizeText(bytes), sizeText(*available)),
+          hint);
   AlignedBuffer buffer;
   buffer.memory.reset(std::calloc(1, static_cast<size_t>(bytes + overhead)));
   if (!buffer.memory)

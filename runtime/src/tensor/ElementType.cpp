@@ -11,11 +11,15 @@ struct FloatFormat {
 
 FloatFormat formatOf(ElementType type) {
   switch (type) {
-  case ElementType::F16: return {10, -14, 15};
-  case ElementType::BF16: return {7, -126, 127};
-  case ElementType::F64: return {52, -1022, 1023};
+  case ElementType::F16:
+    return {10, -14, 15};
+  case ElementType::BF16:
+    return {7, -126, 127};
+  case ElementType::F64:
+    return {52, -1022, 1023};
   case ElementType::F32:
-  case ElementType::I32: break;
+  case ElementType::I32:
+    break;
   }
   return {23, -126, 127};
 }
@@ -24,11 +28,16 @@ FloatFormat formatOf(ElementType type) {
 
 std::string_view toString(ElementType type) {
   switch (type) {
-  case ElementType::F32: return "float32";
-  case ElementType::F16: return "float16";
-  case ElementType::BF16: return "bfloat16";
-  case ElementType::I32: return "int32";
-  case ElementType::F64: return "float64";
+  case ElementType::F32:
+    return "float32";
+  case ElementType::F16:
+    return "float16";
+  case ElementType::BF16:
+    return "bfloat16";
+  case ElementType::I32:
+    return "int32";
+  case ElementType::F64:
+    return "float64";
   }
   return "?";
 }

@@ -19,34 +19,46 @@ template <class T> T elementAt(const NpyArray &array, int64_t index) {
 
 int64_t integerAt(const NpyArray &array, int64_t index) {
   switch (array.type) {
-  case NpyType::I64: return elementAt<int64_t>(array, index);
-  case NpyType::U16: return elementAt<uint16_t>(array, index);
-  default: return elementAt<int32_t>(array, index);
+  case NpyType::I64:
+    return elementAt<int64_t>(array, index);
+  case NpyType::U16:
+    return elementAt<uint16_t>(array, index);
+  default:
+    return elementAt<int32_t>(array, index);
   }
 }
 
 double floatAt(const NpyArray &array, int64_t index) {
   switch (array.type) {
-  case NpyType::F64: return elementAt<double>(array, index);
-  case NpyType::F16: return floatFromHalf(elementAt<uint16_t>(array, index));
-  default: return elementAt<float>(array, index);
+  case NpyType::F64:
+    return elementAt<double>(array, index);
+  case NpyType::F16:
+    return floatFromHalf(elementAt<uint16_t>(array, index));
+  default:
+    return elementAt<float>(array, index);
   }
 }
 
 /// "[3, 17]": where a flat index lies.
 std::string positionText(const std::vector<int64_t> &shape, int64_t index) {
   std::vector<int64_t> position(shape.size());
-  for (size_t axis = shape.size(); axis-- > 0; index /= shape[axis]) position[axis] = index % shape[axis];
+  for (size_t axis = shape.size(); axis-- > 0; index /= shape[axis])
+    position[axis] = index % shape[axis];
   return fmt::format("[{}]", fmt::join(position, ", "));
 }
 
 NpyType npyType(ElementType type) {
   switch (type) {
-  case ElementType::F32: return NpyType::F32;
-  case ElementType::F16: return NpyType::F16;
-  case ElementType::BF16: return NpyType::U16;
-  case ElementType::I32: return NpyType::I32;
-  case ElementType::F64: return NpyType::F64;
+  case ElementType::F32:
+    return NpyType::F32;
+  case ElementType::F16:
+    return NpyType::F16;
+  case ElementType::BF16:
+    return NpyType::U16;
+  case ElementType::I32:
+    return NpyType::I32;
+  case ElementType::F64:
+    return NpyType::F64;
   }
   return NpyType::F32;
 }
@@ -56,16 +68,18 @@ NpyType npyType(ElementType type) {
 Expected<Tensor> tensorFromNpy(NpyArray array, const NpyTensorOptions &options, std::string_view name) {
   const bool bshd = options.layout == Layout::BSHD;
   if (array.shape.size() != 4)
-    return fail(Stage::Input,
-                fmt::format("{}: expected 4 dimensions ({} for layout {}), found {}: ({})", name,
-                            bshd ? "batch, seq, heads, dim" : "batch, heads, seq, dim", toString(options.layout),
-                            array.shape.size(), fmt::join(array.shape, ", ")));
+    return fail(Stage::Input, fmt::format("{}: expected 4 dimensions ({} for layout {}), found {}: ({})", name,
+                                          bshd ? "batch, seq, heads, dim" : "batch, heads, seq, dim",
+                                          toString(options.layout), array.shape.size(), fmt::join(array.shape, ", ")));
   const std::string_view expected =
       options.uint16IsBF16 ? "float32, float16 or uint16 (bfloat16)" : "float32 or float16";
   ElementType type = ElementType::F32;
   switch (array.type) {
-  case NpyType::F32: break;
-  case NpyType::F16: type = ElementType::F16; break;
+  case NpyType::F32:
+    break;
+  case NpyType::F16:
+    type = ElementType::F16;
+    break;
   case NpyType::U16:
   case NpyType::Raw16:
     if (!options.uint16IsBF16)
@@ -110,7 +124,8 @@ Expected<Table> tableFromNpy(const NpyArray &array, std::string_view name) {
   }
   case NpyType::F16:
   case NpyType::F32:
-  case NpyType::F64: break;
+  case NpyType::F64:
+    break;
   }
   auto *floats = converted->as<float>();
   for (int64_t i = 0; i < count; ++i) {

@@ -16,14 +16,15 @@ constexpr std::string_view kReadable = "float16, float32, float64, uint16, int32
 constexpr size_t kMaxRank = 64;
 
 std::string hexBytes(std::string_view bytes) {
-  return fmt::format("{:02x}", fmt::join(std::span(reinterpret_cast<const unsigned char *>(bytes.data()), bytes.size()),
-                                         " "));
+  return fmt::format("{:02x}",
+                     fmt::join(std::span(reinterpret_cast<const unsigned char *>(bytes.data()), bytes.size()), " "));
 }
 
 /// Untrusted text for an error message: printable and short.
 std::string quoted(std::string_view text) {
   std::string out;
-  for (char c : text.substr(0, 40)) out += c >= 0x20 && c < 0x7f ? c : '?';
+  for (char c : text.substr(0, 40))
+    out += c >= 0x20 && c < 0x7f ? c : '?';
   return fmt::format("'{}'{}", out, text.size() > 40 ? "..." : "");
 }
 
@@ -65,8 +66,9 @@ private:
     if (*key == "descr") return descr ? duplicate(*key) : parseDescr();
     if (*key == "fortran_order") return fortranOrder ? duplicate(*key) : parseOrder();
     if (*key == "shape") return shape ? duplicate(*key) : parseShape();
-    return fail(Stage::Input, fmt::format("{}: bad .npy header: unknown key {}; expected descr, fortran_order and shape",
-                                          name, quoted(*key)));
+    return fail(Stage::Input,
+                fmt::format("{}: bad .npy header: unknown key {}; expected descr, fortran_order and shape", name,
+                            quoted(*key)));
   }
 
   Status parseDescr() {
@@ -135,8 +137,8 @@ private:
     const char order = code.empty() ? '\0' : code[0];
     const bool hasOrder = order == '<' || order == '>' || order == '=' || order == '|';
     const std::string_view element = code.substr(hasOrder ? 1 : 0);
-    const auto *found = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                     [&](const Descr &type) { return type.code == element; });
+    const auto *found =
+        std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Descr &type) { return type.code == element; });
     if (found == std::end(kTypes))
       return fail(Stage::Input, fmt::format("{}: element type {}; expected {}", name, quoted(code), kReadable),
                   "convert the array first, e.g. x.astype('float32')");
@@ -172,8 +174,8 @@ private:
 
   tl::unexpected<Error> refuse(std::string_view expected) const {
     const std::string found = position < text.size() ? quoted(text.substr(position, 12)) : "the header's end";
-    return fail(Stage::Input, fmt::format("{}: bad .npy header at column {}: {}; found {}", name, position,
-                                          expected, found));
+    return fail(Stage::Input,
+                fmt::format("{}: bad .npy header at column {}: {}; found {}", name, position, expected, found));
   }
   tl::unexpected<Error> missing(std::string_view key) const {
     return fail(Stage::Input, fmt::format("{}: bad .npy header: the key '{}' is missing", name, key));
@@ -193,13 +195,20 @@ private:
 
 std::string_view toString(NpyType type) {
   switch (type) {
-  case NpyType::F16: return "float16";
-  case NpyType::F32: return "float32";
-  case NpyType::F64: return "float64";
-  case NpyType::U16: return "uint16";
-  case NpyType::Raw16: return "2-byte void";
-  case NpyType::I32: return "int32";
-  case NpyType::I64: return "int64";
+  case NpyType::F16:
+    return "float16";
+  case NpyType::F32:
+    return "float32";
+  case NpyType::F64:
+    return "float64";
+  case NpyType::U16:
+    return "uint16";
+  case NpyType::Raw16:
+    return "2-byte void";
+  case NpyType::I32:
+    return "int32";
+  case NpyType::I64:
+    return "int64";
   }
   return "?";
 }
@@ -208,11 +217,14 @@ int64_t sizeInBytes(NpyType type) {
   switch (type) {
   case NpyType::F16:
   case NpyType::U16:
-  case NpyType::Raw16: return 2;
+  case NpyType::Raw16:
+    return 2;
   case NpyType::F32:
-  case NpyType::I32: return 4;
+  case NpyType::I32:
+    return 4;
   case NpyType::F64:
-  case NpyType::I64: return 8;
+  case NpyType::I64:
+    return 8;
   }
   return 0;
 }
@@ -239,7 +251,8 @@ Expected<NpyPreamble> parseNpyPreamble(std::span<const char> start, int64_t file
   const size_t lengthBytes = major == 1 ? 2 : 4;
   preamble.headerOffset = static_cast<int64_t>(8 + lengthBytes);
   if (bytes.size() < 8 + lengthBytes) return truncated("preamble", preamble.headerOffset);
-  for (size_t i = 0; i < lengthBytes; ++i) preamble.headerLength |= byteAt(8 + i) << (8 * i);
+  for (size_t i = 0; i < lengthBytes; ++i)
+    preamble.headerLength |= byteAt(8 + i) << (8 * i);
   if (preamble.headerLength > NpyPreamble::kMaxHeader)
     return fail(Stage::Input, fmt::format("{}: a .npy header of {} bytes; expected at most {}", name,
                                           preamble.headerLength, NpyPreamble::kMaxHeader));

@@ -24,14 +24,18 @@ struct FileDescriptor {
 using ReadAt = std::function<Status(int64_t offset, int64_t count, char *to)>;
 
 template <class Word> void swapWords(char *data, int64_t count) {
-  for (int64_t i = 0; i < count; ++i, data += sizeof(Word)) std::reverse(data, data + sizeof(Word));
+  for (int64_t i = 0; i < count; ++i, data += sizeof(Word))
+    std::reverse(data, data + sizeof(Word));
 }
 
 void swapBytes(char *data, int64_t count, int64_t wordSize) {
   switch (wordSize) {
-  case 2: return swapWords<uint16_t>(data, count);
-  case 4: return swapWords<uint32_t>(data, count);
-  default: return swapWords<uint64_t>(data, count);
+  case 2:
+    return swapWords<uint16_t>(data, count);
+  case 4:
+    return swapWords<uint32_t>(data, count);
+  default:
+    return swapWords<uint64_t>(data, count);
   }
 }
 
@@ -60,9 +64,15 @@ Status toCOrder(NpyArray &array, int64_t count, std::string_view name) {
   auto ordered = AlignedBuffer::zeros(array.data.size(), name);
   if (!ordered) return propagate(ordered);
   switch (sizeInBytes(array.type)) {
-  case 2: transpose(array.data.as<uint16_t>(), array.shape, count, ordered->as<uint16_t>()); break;
-  case 4: transpose(array.data.as<uint32_t>(), array.shape, count, ordered->as<uint32_t>()); break;
-  default: transpose(array.data.as<uint64_t>(), array.shape, count, ordered->as<uint64_t>()); break;
+  case 2:
+    transpose(array.data.as<uint16_t>(), array.shape, count, ordered->as<uint16_t>());
+    break;
+  case 4:
+    transpose(array.data.as<uint32_t>(), array.shape, count, ordered->as<uint32_t>());
+    break;
+  default:
+    transpose(array.data.as<uint64_t>(), array.shape, count, ordered->as<uint64_t>());
+    break;
   }
   array.data = std::move(*ordered);
   return {};
@@ -83,11 +93,12 @@ Expected<NpyArray> read(int64_t size, const ReadAt &readAt, std::string_view nam
 
   const int64_t found = size - preamble->dataOffset();
   if (found < header->dataBytes)
-    return fail(Stage::Input, fmt::format("{}: truncated: expected {} bytes of data, found {}", name,
-                                          header->dataBytes, found));
+    return fail(Stage::Input,
+                fmt::format("{}: truncated: expected {} bytes of data, found {}", name, header->dataBytes, found));
   if (found > header->dataBytes)
-    return fail(Stage::Input, fmt::format("{}: expected {} bytes of data, found {} more after them", name,
-                                          header->dataBytes, found - header->dataBytes),
+    return fail(Stage::Input,
+                fmt::format("{}: expected {} bytes of data, found {} more after them", name, header->dataBytes,
+                            found - header->dataBytes),
                 "a file that several arrays were saved to holds them one after the other: save each to its own");
 
   NpyArray array;
@@ -135,8 +146,8 @@ Expected<NpyArray> readNpy(const std::filesystem::path &path) {
           if (got < 0 && errno == EINTR) continue;
           if (got < 0) return fail(Stage::Input, fmt::format("{}: cannot be read: {}", name, std::strerror(errno)));
           if (got == 0)
-            return fail(Stage::Input, fmt::format("{}: became shorter while it was read: {} bytes are missing", name,
-                                                  count));
+            return fail(Stage::Input,
+                        fmt::format("{}: became shorter while it was read: {} bytes are missing", name, count));
           offset += got;
           to += got;
           count -= got;

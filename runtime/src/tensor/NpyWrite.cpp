@@ -16,7 +16,8 @@ class TemporaryFile {
 public:
   explicit TemporaryFile(const std::filesystem::path &target) : target(target) {}
   TemporaryFile(TemporaryFile &&other) noexcept
-      : target(std::move(other.target)), temporary(std::exchange(other.temporary, {})), fd(std::exchange(other.fd, -1)) {}
+      : target(std::move(other.target)), temporary(std::exchange(other.temporary, {})),
+        fd(std::exchange(other.fd, -1)) {}
   ~TemporaryFile() {
     if (fd >= 0) ::close(fd);
     if (!temporary.empty()) ::unlink(temporary.c_str());
@@ -26,7 +27,8 @@ public:
     if (Status status = open(); !status) return status;
     const std::string header = npyHeaderFor(file);
     int64_t bytes = sizeInBytes(file.type);
-    for (int64_t dim : file.shape) bytes *= dim;
+    for (int64_t dim : file.shape)
+      bytes *= dim;
     const int64_t total = static_cast<int64_t>(header.size()) + bytes;
     if (Status status = append(header.data(), static_cast<int64_t>(header.size()), total); !status) return status;
     if (Status status = append(static_cast<const char *>(file.data), bytes, total); !status) return status;
@@ -100,7 +102,8 @@ Status writeNpy(std::span<const NpyFile> files) {
     if (Status status = written.emplace_back(file.path).write(file); !status) return status;
   for (TemporaryFile &file : written)
     if (Status status = file.publish(); !status) return status;
-  for (const NpyFile &file : files) syncFolder(file.path.parent_path());
+  for (const NpyFile &file : files)
+    syncFolder(file.path.parent_path());
   return {};
 }
 

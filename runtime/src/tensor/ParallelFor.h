@@ -25,7 +25,8 @@ template <class Body> Status parallelFor(int64_t count, int threads, const Body 
   std::atomic<bool> outOfMemory{false};
   const auto work = [&] {
     try {
-      for (int64_t i = next.fetch_add(1); i < count && !outOfMemory; i = next.fetch_add(1)) body(i);
+      for (int64_t i = next.fetch_add(1); i < count && !outOfMemory; i = next.fetch_add(1))
+        body(i);
     } catch (const std::bad_alloc &) {
       outOfMemory = true;
     }
@@ -33,7 +34,8 @@ template <class Body> Status parallelFor(int64_t count, int threads, const Body 
   {
     std::vector<std::jthread> workers;
     try {
-      for (int64_t t = 1; t < std::min<int64_t>(threadCount(threads), count); ++t) workers.emplace_back(work);
+      for (int64_t t = 1; t < std::min<int64_t>(threadCount(threads), count); ++t)
+        workers.emplace_back(work);
     } catch (const std::system_error &) {
     } catch (const std::bad_alloc &) {
     }

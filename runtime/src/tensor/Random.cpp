@@ -1,5 +1,6 @@
 #include "tilewright/tensor/Random.h"
 #include "ParallelFor.h"
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -25,7 +26,8 @@ double naturalLog(double x) {
   }
   const double s = (m - 1) / (m + 1), z = s * s;
   double sum = 0;
-  for (int n = 17; n >= 1; n -= 2) sum = sum * z + 1.0 / n;
+  for (int n = 17; n >= 1; n -= 2)
+    sum = sum * z + 1.0 / n;
   return exponent * 0.69314718055994531 + 2 * s * sum;
 }
 
@@ -34,15 +36,21 @@ std::array<double, 2> cosineAndSine(double turn) {
   const double quarters = std::floor(turn * 4 + 0.5);
   const double r = (turn * 4 - quarters) * 1.5707963267948966, z = r * r;
   double c = 0, s = 0;
-  for (int n = 16; n >= 2; n -= 2) c = (c + 1) * -z / (n * (n - 1.0));
-  for (int n = 17; n >= 3; n -= 2) s = (s + 1) * -z / (n * (n - 1.0));
+  for (int n = 16; n >= 2; n -= 2)
+    c = (c + 1) * -z / (n * (n - 1.0));
+  for (int n = 17; n >= 3; n -= 2)
+    s = (s + 1) * -z / (n * (n - 1.0));
   c += 1;
   s = (s + 1) * r;
   switch (static_cast<int>(quarters) & 3) {
-  case 0: return {c, s};
-  case 1: return {-s, c};
-  case 2: return {-c, -s};
-  default: return {s, -c};
+  case 0:
+    return {c, s};
+  case 1:
+    return {-s, c};
+  case 2:
+    return {-c, -s};
+  default:
+    return {s, -c};
   }
 }
 
@@ -84,15 +92,18 @@ Status applyPattern(DataPattern pattern, double scale, RandomTensors &tensors) {
   const auto setFirst = [](Tensor &tensor, double factor, double first, bool onlyRowZero) {
     return transformRows(tensor, [=](int64_t, int64_t, int64_t row, Row &values) {
       if (onlyRowZero && row != 0) return;
-      for (double &value : values) value *= factor;
+      for (double &value : values)
+        value *= factor;
       values[0] = first;
     });
   };
   switch (pattern) {
-  case DataPattern::Normal: return {};
+  case DataPattern::Normal:
+    return {};
   case DataPattern::OutlierChannels:
     return both([](int64_t, int64_t, int64_t, Row &values) {
-      for (size_t d = 0; d < values.size(); d += kOutlierPeriod) values[d] *= kOutlierFactor;
+      for (size_t d = 0; d < values.size(); d += kOutlierPeriod)
+        values[d] *= kOutlierFactor;
     });
   case DataPattern::AllEqual:
     return both([](int64_t, int64_t, int64_t, Row &values) { values.assign(values.size(), 0.5); });
@@ -103,7 +114,8 @@ Status applyPattern(DataPattern pattern, double scale, RandomTensors &tensors) {
     return setFirst(tensors.k, 0, 4 * std::sqrt(dim), true);
   case DataPattern::HugeNegative: {
     if (Status status = setFirst(tensors.q, 0.1, 1, false); !status) return status;
-    const double key = scale != 0 ? -120 / scale : 0;
+    // Kept inside fp16's range, whatever the scale.
+    const double key = scale != 0 ? std::clamp(-120 / scale, -3e4, 3e4) : 0;
     return setFirst(tensors.k, 0.1, key, false);
   }
   }

@@ -11,20 +11,28 @@ int64_t extentTiles(int64_t extent) { return (extent + kTableExtentTile - 1) / k
 
 const char *axisName(TableAxis axis) {
   switch (axis) {
-  case TableAxis::Q: return "q";
-  case TableAxis::K: return "k";
-  case TableAxis::H: return "h";
-  case TableAxis::B: return "b";
+  case TableAxis::Q:
+    return "q";
+  case TableAxis::K:
+    return "k";
+  case TableAxis::H:
+    return "h";
+  case TableAxis::B:
+    return "b";
   }
   return "?";
 }
 
 int64_t axisLength(TableAxis axis, const Problem &problem) {
   switch (axis) {
-  case TableAxis::Q: return problem.seqQ;
-  case TableAxis::K: return problem.seqKV;
-  case TableAxis::H: return problem.headsQ;
-  case TableAxis::B: return problem.batch;
+  case TableAxis::Q:
+    return problem.seqQ;
+  case TableAxis::K:
+    return problem.seqKV;
+  case TableAxis::H:
+    return problem.headsQ;
+  case TableAxis::B:
+    return problem.batch;
   }
   return 0;
 }
@@ -71,7 +79,7 @@ Status Table::buildExtents(std::string_view name) {
     *buffer = std::move(*made);
   }
   const auto *elements = memory.as<int32_t>();
-  for (int64_t row = 0; row < rows; ++row)
+  for (int64_t row = 0; row < rows && tiles > 0; ++row)
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int32_t *first = elements + row * extent() + tile * kTableExtentTile;
       const auto length = std::min<int64_t>(kTableExtentTile, extent() - tile * kTableExtentTile);
@@ -90,9 +98,9 @@ Status Table::check(const TableSpec &spec, const Problem &problem) const {
     subscripts.emplace_back(axisName(axis));
   }
   if (dims != expected)
-    return fail(Stage::Input, fmt::format("table {0}: read as {0}[{1}], so expected shape ({2}), found ({3})", spec.name,
-                                          fmt::join(subscripts, ", "), fmt::join(expected, ", "),
-                                          fmt::join(dims, ", ")));
+    return fail(Stage::Input,
+                fmt::format("table {0}: read as {0}[{1}], so expected shape ({2}), found ({3})", spec.name,
+                            fmt::join(subscripts, ", "), fmt::join(expected, ", "), fmt::join(dims, ", ")));
   if (floating != spec.isFloat)
     return fail(Stage::Input, fmt::format("table {}: expected {} elements, found {}", spec.name,
                                           spec.isFloat ? "float32" : "int32", floating ? "float32" : "int32"));

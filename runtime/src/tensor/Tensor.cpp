@@ -20,14 +20,22 @@ TensorRef contiguous(const void *data, const TensorShape &shape, Layout layout) 
 template <class Real> void widen(ElementType type, const void *from, int64_t count, Real *to) {
   const auto *words = static_cast<const uint16_t *>(from);
   switch (type) {
-  case ElementType::F32: std::copy_n(static_cast<const float *>(from), count, to); return;
-  case ElementType::F64: std::copy_n(static_cast<const double *>(from), count, to); return;
-  case ElementType::I32: std::copy_n(static_cast<const int32_t *>(from), count, to); return;
+  case ElementType::F32:
+    std::copy_n(static_cast<const float *>(from), count, to);
+    return;
+  case ElementType::F64:
+    std::copy_n(static_cast<const double *>(from), count, to);
+    return;
+  case ElementType::I32:
+    std::copy_n(static_cast<const int32_t *>(from), count, to);
+    return;
   case ElementType::F16:
-    for (int64_t i = 0; i < count; ++i) to[i] = floatFromHalf(words[i]);
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = floatFromHalf(words[i]);
     return;
   case ElementType::BF16:
-    for (int64_t i = 0; i < count; ++i) to[i] = floatFromBFloat16(words[i]);
+    for (int64_t i = 0; i < count; ++i)
+      to[i] = floatFromBFloat16(words[i]);
     return;
   }
 }
@@ -35,14 +43,22 @@ template <class Real> void widen(ElementType type, const void *from, int64_t cou
 template <class Real> void narrow(ElementType type, const Real *from, int64_t count, void *to) {
   auto *words = static_cast<uint16_t *>(to);
   switch (type) {
-  case ElementType::F32: std::copy_n(from, count, static_cast<float *>(to)); return;
-  case ElementType::F64: std::copy_n(from, count, static_cast<double *>(to)); return;
-  case ElementType::I32: std::copy_n(from, count, static_cast<int32_t *>(to)); return;
+  case ElementType::F32:
+    std::copy_n(from, count, static_cast<float *>(to));
+    return;
+  case ElementType::F64:
+    std::copy_n(from, count, static_cast<double *>(to));
+    return;
+  case ElementType::I32:
+    std::copy_n(from, count, static_cast<int32_t *>(to));
+    return;
   case ElementType::F16:
-    for (int64_t i = 0; i < count; ++i) words[i] = halfFromFloat(static_cast<float>(from[i]));
+    for (int64_t i = 0; i < count; ++i)
+      words[i] = halfFromFloat(static_cast<float>(from[i]));
     return;
   case ElementType::BF16:
-    for (int64_t i = 0; i < count; ++i) words[i] = bfloat16FromFloat(static_cast<float>(from[i]));
+    for (int64_t i = 0; i < count; ++i)
+      words[i] = bfloat16FromFloat(static_cast<float>(from[i]));
     return;
   }
 }
@@ -53,8 +69,7 @@ Expected<int64_t> TensorShape::elements() const {
   int64_t count = 1;
   bool empty = false;
   for (int64_t extent : {batch, heads, rows, dim}) {
-    if (extent < 0)
-      return fail(Stage::Input, fmt::format("shape {}: a dimension is negative", text(Layout::BHSD)));
+    if (extent < 0) return fail(Stage::Input, fmt::format("shape {}: a dimension is negative", text(Layout::BHSD)));
     empty |= extent == 0;
     if (extent != 0 && __builtin_mul_overflow(count, extent, &count))
       return fail(Stage::Input, fmt::format("shape {}: more elements than 64-bit indices reach", text(Layout::BHSD)));
@@ -97,8 +112,8 @@ Expected<Tensor> Tensor::zeros(ElementType type, TensorShape shape, Layout layou
   if (!elements) return propagate(elements);
   int64_t bytes = 0;
   if (__builtin_mul_overflow(*elements, sizeInBytes(type), &bytes))
-    return fail(Stage::Input, fmt::format("{}: shape {} has more bytes than 64-bit sizes count", name,
-                                          shape.text(layout)));
+    return fail(Stage::Input,
+                fmt::format("{}: shape {} has more bytes than 64-bit sizes count", name, shape.text(layout)));
   auto memory = AlignedBuffer::zeros(bytes, fmt::format("{} {}", name, shape.text(layout)));
   if (!memory) return propagate(memory);
   return adopt(std::move(*memory), type, shape, layout, name);
@@ -140,6 +155,7 @@ void Tensor::setRow(int64_t b, int64_t h, int64_t row, const float *from) {
 
 bool hasNonFinite(const TensorView &view) {
   const TensorShape &shape = view.shape();
+  if (shape.dim == 0) return false; // the other dimensions may be anything then
   std::vector<float> row(static_cast<size_t>(shape.dim));
   for (int64_t b = 0; b < shape.batch; ++b)
     for (int64_t h = 0; h < shape.heads; ++h)

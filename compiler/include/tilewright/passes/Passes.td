@@ -35,4 +35,37 @@ def Tile : Pass<"tw-tile", "::mlir::ModuleOp"> {
   ];
 }
 
+def ScheduleSm80 : Pass<"tw-schedule-sm80", "::mlir::ModuleOp"> {
+  let summary = "Tile level -> machine level for sm_80 and newer: cp.async rings and mma.sync";
+  let description = [{
+    Every warp owns rows of the owned tile and does the same work (FlashAttention-2's partition). Tiles that the block
+    owns are copied to shared memory once; tiles that it walks over go through a ring of `stages`: at the top of an
+    iteration one barrier proves that the oldest copies have landed and that the slot read last is free, then the copy
+    for the tile `stages - 1` visits ahead is issued. P and dS stay in registers as left operands of the next product.
+  }];
+  let options = [
+    Option<"stages", "stages", "int64_t", "2", "depth of the ring">,
+    Option<"warps", "warps", "int64_t", "4", "warps of a block">,
+    Option<"minBlocks", "min-blocks", "int64_t", "1", "blocks an SM should hold">,
+    Option<"longestFirst", "longest-first", "bool", "false", "take tiles from the end">,
+    Option<"rescaleThreshold", "rescale-threshold", "double", "0.0", "growth of a row's maximum, in log2 units, that is left unscaled">,
+  ];
+}
+
+def LowerToCpu : Pass<"tw-lower-to-cpu", "::mlir::ModuleOp"> {
+  let summary = "Tile level -> vector code for a CPU";
+  let description = [{
+    Each tw.kernel @name becomes func.func @name(%args: !llvm.ptr, %begin: i64, %end: i64, %scratch: !llvm.ptr): blocks
+    [begin, end) of the grid, %args pointing to KernelArgs, %scratch to memory of the thread's own, 64-byte aligned, of
+    as many bytes as the function's attribute `tw.scratch_bytes` says. Block x is tile x mod T of head (x div T) mod H
+    of batch entry x div (T H), where T is the number of tiles and H that of heads; with `longest_first` on the kernel,
+    tiles count from the last one down. Masks, scores and bounds are expanded in place. The result holds arith, math,
+    scf, vector and llvm operations only and calls nothing.
+  }];
+  let options = [
+    Option<"vectorBits", "vector-bits", "int64_t", "512", "width of a vector register: 512, 256 or 128">,
+  ];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect", "::mlir::vector::VectorDialect"];
+}
+
 #endif

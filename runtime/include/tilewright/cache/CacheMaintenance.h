@@ -1,7 +1,7 @@
 // What a person does with a cache folder: look, list, clear, shrink, export, verify. Safe while other processes use it.
 #pragma once
 
-#include "tilewright/cache/DiskCache.h"
+#include "tilewright/cache/EntryFile.h"
 
 namespace tilewright {
 
@@ -10,9 +10,9 @@ struct CacheInfo {
   bool exists = false;
   int entries = 0;
   uint64_t bytes = 0;
-  int temporaryFiles = 0; ///< Being written now, or left by processes that died.
-  int failedSources = 0;  ///< Numbered sources of kernels that did not compile.
-  int foreignFiles = 0;   ///< Not the cache's: never touched.
+  int temporaryFiles = 0;               ///< Being written now, or left by processes that died.
+  int failedSources = 0;                ///< Numbered sources of kernels that did not compile.
+  int foreignFiles = 0;                 ///< Not the cache's: never touched.
   int64_t oldestUse = 0, newestUse = 0; ///< Seconds since 1970, UTC; 0 without entries.
 };
 /// A folder that does not exist is an empty cache.

@@ -23,8 +23,8 @@ public:
     std::chrono::seconds protectedAge = std::chrono::minutes(2);
   };
 
-  /// Checks the folder's owner and permissions and sweeps temporary files of dead processes. A missing folder is created
-  /// by the first publish().
+  /// Checks the folder's owner and permissions, sweeps temporary files of dead processes and old failed sources. A
+  /// missing folder is created by the first publish().
   explicit DiskCache(Options options);
 
   struct Hit {
@@ -39,7 +39,10 @@ public:
   std::string publish(const CacheEntry &entry);
 
   /// For an entry that verified but does not load: warns and deletes it, unless a bundle holds it.
-  void discard(const Hit &hit, std::string_view reason);
+  void discard(const std::string &path, bool fromBundle, std::string_view reason);
+
+  /// The folder for sources of kernels that did not compile, created; empty when there is none.
+  std::string failedDirectory();
 
   /// The compilers ("NVRTC 13.0") that made the entries of a kind: what keys to try where no compiler is installed.
   std::vector<std::string> compilers(PayloadKind kind);
@@ -48,33 +51,12 @@ public:
   const std::string &directory() const { return options.directory; }
 
 private:
+  void sweep();
   bool ensureDirectory();
   void warn(const std::string &subject, std::string_view message);
 
   Options options;
   bool writable = false;
 };
-
-/// What reading a cache file found.
-struct EntryFile {
-  std::optional<CacheEntry> entry;
-  std::string damage; ///< Empty when `entry` is set or the file does not exist.
-  bool foreign = false; ///< The damage is the owner or the permissions.
-  int64_t lastUsed = 0; ///< Seconds since 1970, UTC.
-  uint64_t inode = 0;
-};
-
-/// Reads and verifies `directory`/`key`.twk without following links. In a cache folder an entry must belong to this user
-/// and be writable by nobody else; in a bundle it may also belong to root. `touchAfter` seconds of age refresh the time
-/// of last use; negative never does.
-EntryFile readEntryFile(const std::string &directory, const std::string &key, bool bundle, int64_t touchAfter = -1);
-
-/// Deletes least recently used entries until the folder's entries hold at most `maxBytes`; spares those used within the
-/// last `protectedSeconds`. Number of entries and bytes removed.
-struct Evicted {
-  int entries = 0;
-  uint64_t bytes = 0;
-};
-Evicted evictEntries(const std::string &directory, uint64_t maxBytes, int64_t protectedSeconds);
 
 } // namespace tilewright

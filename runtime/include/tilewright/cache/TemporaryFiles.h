@@ -8,8 +8,8 @@
 
 namespace tilewright {
 
-/// Creates or replaces `directory`/`name` with the parts' bytes, readable by `mode` (0600, say). On failure nothing of it
-/// stays behind. A folder that stands in the way is removed with its content. Errors name the path and the reason.
+/// Creates or replaces `directory`/`name` with the parts' bytes, readable by `mode` (0600, say). On failure nothing of
+/// it stays behind. A folder that stands in the way is removed with its content. Errors name the path and the reason.
 Status writeFileAtomically(const std::string &directory, const std::string &name,
                            std::span<const std::string_view> parts, unsigned mode);
 

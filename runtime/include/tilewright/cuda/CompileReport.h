@@ -1,4 +1,5 @@
-// What ptxas says about a kernel: registers, memory, and the findings that make a kernel slow without failing its compile.
+// What ptxas says about a kernel: registers, memory, and the findings that make a kernel slow without failing its
+// compile.
 #pragma once
 
 #include "tilewright/Error.h"

@@ -60,7 +60,8 @@ public:
   Expected<bool> isCapturing(void *stream) const;
 
 private:
-  Device(std::shared_ptr<const Driver> driver, DeviceInfo info) : owner(std::move(driver)), deviceInfo(std::move(info)) {}
+  Device(std::shared_ptr<const Driver> driver, DeviceInfo info)
+      : owner(std::move(driver)), deviceInfo(std::move(info)) {}
 
   std::shared_ptr<const Driver> owner;
   DeviceInfo deviceInfo;

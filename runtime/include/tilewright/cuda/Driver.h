@@ -52,7 +52,8 @@ private:
   std::vector<DeviceInfo> deviceList;
 };
 
-/// The one place where driver codes become Errors. `api` may be null or unresolved: then the number stands for the name.
+/// The one place where driver codes become Errors. `api` may be null or unresolved: then the number stands for the
+/// name.
 Error driverError(const DriverApi *api, int code, Stage stage, std::string_view what, int driverVersion);
 
 } // namespace tilewright::cuda

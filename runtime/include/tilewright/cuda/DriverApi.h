@@ -1,5 +1,5 @@
-// The driver's functions as resolved pointers, and the few of its constants that Tilewright uses. The values are those of
-// the CUDA driver API, which is binary stable.
+// The driver's functions as resolved pointers, and the few of its constants that Tilewright uses. The values are those
+// of the CUDA driver API, which is binary stable.
 #pragma once
 
 #include <cstddef>
@@ -17,25 +17,20 @@ struct DriverApi {
 /// CUresult values that the code tells apart.
 enum DriverCode : int {
   kSuccess = 0,
-  kInvalidValue = 1,
   kOutOfMemory = 2,
   kNotInitialized = 3,
   kDeinitialized = 4,
   kStubLibrary = 34,
   kNoDevice = 100,
   kInvalidImage = 200,
-  kInvalidContext = 201,
   kNoBinaryForGpu = 209,
   kInvalidPtx = 218,
   kUnsupportedPtxVersion = 222,
   kInvalidSource = 300,
-  kSharedObjectInitFailed = 303,
-  kOperatingSystem = 304,
   kNotFound = 500,
   kIllegalAddress = 700,
   kLaunchOutOfResources = 701,
   kLaunchTimeout = 702,
-  kContextIsDestroyed = 709,
   kMisalignedAddress = 716,
   kLaunchFailed = 719,
   kSystemNotReady = 802,
@@ -47,8 +42,6 @@ enum DriverCode : int {
 
 /// CUdevice_attribute
 enum DeviceAttribute : int {
-  kMaxThreadsPerBlock = 1,
-  kMaxGridX = 5,
   kMultiprocessorCount = 16,
   kL2CacheBytes = 38,
   kComputeCapabilityMajor = 75,
@@ -59,8 +52,6 @@ enum DeviceAttribute : int {
 /// CUfunction_attribute
 enum FunctionAttribute : int {
   kFunctionMaxThreadsPerBlock = 0,
-  kFunctionStaticSharedBytes = 1,
-  kFunctionLocalBytes = 3,
   kFunctionRegisters = 4,
   kFunctionMaxDynamicSharedBytes = 8,
 };

@@ -1,5 +1,5 @@
-// NVIDIA's run-time compiler: CUDA C++ source to cubin or PTX, in this process and without a GPU. Thread-safe: compiles of
-// several threads run in parallel.
+// NVIDIA's run-time compiler: CUDA C++ source to cubin or PTX, in this process and without a GPU. Thread-safe: compiles
+// of several threads run in parallel.
 #pragma once
 
 #include "tilewright/cuda/CompileReport.h"
@@ -19,7 +19,7 @@ struct NvrtcApi {
 struct NvrtcVersion {
   int major = 0, minor = 0;
   bool operator==(const NvrtcVersion &) const = default;
-  std::string text() const; ///< "NVRTC 13.0": the compiler's name in cache keys.
+  std::string text() const;                         ///< "NVRTC 13.0": the compiler's name in cache keys.
   static NvrtcVersion parse(std::string_view text); ///< The inverse; {0, 0} for anything else.
   int cudaVersion() const { return major * 1000 + minor * 10; }
 };
@@ -30,7 +30,7 @@ struct NvrtcRequest {
   std::string_view source; ///< Self-contained: no headers are on the search path.
   /// The kernel's symbol. It also names the virtual source file and what is written on failure.
   std::string name;
-  std::string architecture; ///< With its letter: "sm_90a".
+  std::string architecture;              ///< With its letter: "sm_90a".
   std::vector<std::string> options = {}; ///< After the ones that always apply (see fixedOptions()).
   NvrtcOutput output = NvrtcOutput::Cubin;
   /// Where a source that does not compile is written with line numbers; empty is the system's temporary folder.
@@ -53,8 +53,8 @@ public:
     int preferredMajor = 0; ///< CUDA major version to try first, the driver's say; 0 is the newest.
   };
 
-  /// The version of the NVRTC that open() would take, as far as file names tell: opening it costs some milliseconds that a
-  /// cache hit need not pay. {0, 0} when they do not tell.
+  /// The version of the NVRTC that open() would take, as far as file names tell: opening it costs some milliseconds
+  /// that a cache hit need not pay. {0, 0} when they do not tell.
   static NvrtcVersion peekVersion(const Search &search);
   static Expected<std::shared_ptr<const Nvrtc>> open(const Search &search);
 

@@ -13,7 +13,7 @@ struct KernelPlan {
 
   bool operator==(const KernelPlan &) const = default;
 
-  /// Default schedule with the overrides applied, validated.
+  /// The overrides applied to the best default schedule that fits them, validated.
   static Expected<KernelPlan> make(const Problem &problem, const Target &target, KernelRole role,
                                    const ScheduleOverrides &overrides = {});
 

@@ -13,20 +13,26 @@ std::string_view toString(ElementType type); ///< "float32", "float16", "bfloat1
 
 constexpr int64_t sizeInBytes(ElementType type) {
   switch (type) {
-  case ElementType::F64: return 8;
+  case ElementType::F64:
+    return 8;
   case ElementType::F32:
-  case ElementType::I32: return 4;
+  case ElementType::I32:
+    return 4;
   case ElementType::F16:
-  case ElementType::BF16: return 2;
+  case ElementType::BF16:
+    return 2;
   }
   return 0;
 }
 
 constexpr ElementType elementType(DType dtype) {
   switch (dtype) {
-  case DType::F16: return ElementType::F16;
-  case DType::BF16: return ElementType::BF16;
-  case DType::F32: break;
+  case DType::F16:
+    return ElementType::F16;
+  case DType::BF16:
+    return ElementType::BF16;
+  case DType::F32:
+    break;
   }
   return ElementType::F32;
 }

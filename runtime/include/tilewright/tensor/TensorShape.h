@@ -17,7 +17,7 @@ struct TensorShape {
   std::string text(Layout layout) const;
 };
 
-inline TensorShape shapeOfQ(const Problem &p) { return {p.batch, p.headsQ, p.seqQ, p.dimQK}; }  ///< also dQ
+inline TensorShape shapeOfQ(const Problem &p) { return {p.batch, p.headsQ, p.seqQ, p.dimQK}; }   ///< also dQ
 inline TensorShape shapeOfK(const Problem &p) { return {p.batch, p.headsKV, p.seqKV, p.dimQK}; } ///< also dK
 inline TensorShape shapeOfV(const Problem &p) { return {p.batch, p.headsKV, p.seqKV, p.dimV}; }  ///< also dV
 inline TensorShape shapeOfO(const Problem &p) { return {p.batch, p.headsQ, p.seqQ, p.dimV}; }    ///< also dO

@@ -1,0 +1,84 @@
+#include "tilewright/Compiler.h"
+
+#include "tilewright/cpu/HostObject.h"
+#include "tilewright/cuda/EmitCuda.h"
+#include "tilewright/passes/Passes.h"
+#include "mlir/IR/AsmState.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+
+namespace tilewright {
+namespace {
+
+/// Blocks that an SM should hold: what shared memory and registers admit, so that ptxas keeps to the registers that
+/// this leaves each thread.
+int64_t blocksPerSM(const KernelPlan &plan) {
+  if (plan.role == KernelRole::Delta) return 1;
+  int64_t shared = plan.schedule.sharedBytes(plan.problem, plan.target, plan.role) + 1024; // 1 KiB is the system's
+  int64_t threads = 32 * plan.schedule.warps;
+  int64_t byShared = plan.target.sharedBytesPerSM / shared;
+  int64_t registers = plan.schedule.registersPerThread(plan.problem, plan.target, plan.role);
+  int64_t byRegisters = plan.target.registersPerSM / (threads * std::max<int64_t>(registers, 1));
+  return std::clamp<int64_t>(std::min(byShared, byRegisters), 1, 4);
+}
+
+Expected<GeneratedCode> generateCuda(ModuleOp module, const KernelPlan &plan, const StageObserver &observer) {
+  ScheduleSm80Options options;
+  options.stages = plan.schedule.stages;
+  options.warps = plan.schedule.warps;
+  options.minBlocks = blocksPerSM(plan);
+  options.longestFirst = plan.schedule.order == Order::LongestFirst;
+  options.rescaleThreshold = plan.schedule.rescaleThreshold;
+  Status ran = runPasses(module, "schedule-sm80", observer, {[&] { return createScheduleSm80(options); }});
+  if (!ran) return propagate(ran);
+  Expected<std::string> source = emitCuda(module);
+  if (!source) return propagate(source);
+  GeneratedCode code;
+  code.symbol = plan.symbol();
+  code.cudaSource = std::move(*source);
+  return code;
+}
+
+Expected<GeneratedCode> generateHost(ModuleOp module, const KernelPlan &plan, const Compiler::TextObserver &observer) {
+  HostTexts texts;
+  Expected<HostObject> object = compileToObject(module, plan.target, plan.symbol(), observer ? &texts : nullptr);
+  if (!object) return propagate(object);
+  if (observer) {
+    observer("lower-to-cpu", texts.lowered);
+    observer("llvm", texts.llvm);
+    observer("assembly", texts.assembly);
+  }
+  GeneratedCode code;
+  code.symbol = plan.symbol();
+  code.object = std::move(object->bytes);
+  code.scratchBytes = object->scratchBytes;
+  return code;
+}
+
+} // namespace
+
+Expected<GeneratedCode> Compiler::generate(const KernelPlan &plan, const TextObserver &observer) {
+  StageObserver print;
+  if (observer)
+    print = [&](std::string_view stage, ModuleOp module) {
+      std::string text;
+      llvm::raw_string_ostream stream(text);
+      module.print(stream);
+      observer(stage, text);
+    };
+  std::unique_ptr<MLIRContext> context = makeCompilerContext();
+  Expected<OwningOpRef<ModuleOp>> module = buildTiled(*context, plan, print);
+  if (!module) return propagate(module);
+  if (plan.schedule.order == Order::LongestFirst && plan.target.isCpu())
+    (*module)->walk([&](tw::KernelOp kernel) { kernel->setAttr("longest_first", UnitAttr::get(context.get())); });
+  return plan.target.isCpu() ? generateHost(module->get(), plan, observer) : generateCuda(module->get(), plan, print);
+}
+
+Expected<std::unique_ptr<HostCode>> Compiler::loadHostCode(std::span<const char> object, const std::string &symbol) {
+  return loadObject(object, symbol);
+}
+
+std::string Compiler::hostCompiler() { return hostCompilerVersion(); }
+
+} // namespace tilewright

@@ -1,0 +1,33 @@
+// Values of the IR as C++ expressions.
+#pragma once
+
+#include "tilewright/dialect/Tw.h"
+#include "llvm/ADT/DenseMap.h"
+#include <string>
+
+namespace tilewright {
+
+/// Spelling of a type: int, tw::Int64, float, bool, or an object's.
+std::string cudaType(mlir::Type type);
+
+class CudaText {
+public:
+  /// From now on `value` is written as `text`.
+  void name(mlir::Value value, std::string text) { names[value] = std::move(text); }
+
+  /// `value` as an expression; operations that were not named are written out in place.
+  std::string expression(mlir::Value value) const;
+  /// The same without parentheses around the whole.
+  std::string bare(mlir::Value value) const;
+
+  /// The call that a micro-op without result is.
+  std::string statement(tw::MicroOp op) const { return define(op); }
+
+private:
+  std::string define(mlir::Operation *op) const;
+  std::string list(mlir::ValueRange values) const;
+
+  llvm::DenseMap<mlir::Value, std::string> names;
+};
+
+} // namespace tilewright

@@ -1,0 +1,593 @@
+// tw-schedule-sm80: orders a tile-level kernel for GPUs with cp.async and mma.sync (Passes.td describes the schedule).
+#include "MachineBuilder.h"
+#include "tilewright/passes/Passes.h"
+
+#include "llvm/ADT/StringSwitch.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace tilewright {
+#define GEN_PASS_DEF_SCHEDULESM80
+#include "tilewright/passes/Passes.h.inc"
+
+namespace {
+
+struct Options {
+  int64_t stages, warps, minBlocks;
+  bool longestFirst;
+  double rescaleThreshold;
+};
+
+/// "q" -> "Q", "do" -> "DO": the suffix of a tensor's C++ names.
+std::string suffixOf(StringRef tensor) { return tensor.upper(); }
+/// Field of tw::Args that holds a tensor.
+StringRef argumentOf(StringRef tensor) {
+  return llvm::StringSwitch<StringRef>(tensor).Case("do", "dO").Case("dq", "dQ").Case("dk", "dK").Case("dv", "dV").Default(tensor);
+}
+
+/// Schedules one kernel.
+class Scheduler {
+public:
+  Scheduler(tw::KernelOp kernel, const Options &options)
+      : kernel(kernel), options(options), b(kernel.getLoc(), kernel), ownsKV(kernel.getRole() == "dkv"),
+        ownRows(kernel.getOwnRows()), walkRows(kernel.getWalkRows()), group(kernel.getGroup()) {
+    kernel.walk([&](tw::ForeachTileOp op) { loop = op; });
+    kernel.walk([&](tw::LoadOp load) { (load->getParentOp() == kernel ? ownLoads : walkedLoads).push_back(load); });
+  }
+
+  LogicalResult run() {
+    machine = tw::CudaKernelOp::create(b, kernel.getSymName(), options.warps * 32, options.minBlocks,
+                                       b.getStrArrayAttr({}), b.getStrArrayAttr({}));
+    b.createBlock(&machine.getBody());
+    if (kernel.getRole() == "delta") scheduleDelta();
+    else scheduleWalk();
+    tw::YieldOp::create(b);
+    SmallVector<StringRef> lines(declarations.begin(), declarations.end());
+    machine.setDeclarationsAttr(b.getStrArrayAttr(lines));
+    kernel.erase();
+    return success();
+  }
+
+private:
+  //===--- Declarations -------------------------------------------------------------------------------------------===//
+
+  void declare(const std::string &line) { declarations.push_back(line); }
+  void useTemplates(ArrayRef<StringRef> names) { machine.setTemplatesAttr(b.getStrArrayAttr(names)); }
+
+  static const char *elementName(Type stored) { return stored.isBF16() ? "tw::BF16" : stored.isF16() ? "tw::F16" : "tw::F32"; }
+
+  Type storedType() {
+    for (tw::LoadOp load : ownLoads)
+      if (Type type = load.getTile().getType().getElementType(); isTile(load)) return type;
+    return b.getF32Type();
+  }
+
+  /// Loads of whole tiles go to shared memory; lse and delta are row values.
+  static bool isTile(tw::LoadOp load) { return load.getTensor() != "lse" && load.getTensor() != "delta"; }
+  static bool isQSide(StringRef tensor) { return tensor == "q" || tensor == "do" || tensor == "o"; }
+  static bool hasDimQK(StringRef tensor) { return tensor == "q" || tensor == "k" || tensor == "dq" || tensor == "dk"; }
+  static std::string dimOf(StringRef tensor) { return hasDimQK(tensor) ? "QK" : "V"; }
+
+  int64_t dim(StringRef tensor) {
+    for (auto *loads : {&ownLoads, &walkedLoads})
+      for (tw::LoadOp load : *loads)
+        if (isTile(load) && hasDimQK(load.getTensor()) == hasDimQK(tensor)) return load.getTile().getType().getCols();
+    llvm_unreachable("every kernel loads q, k, v or o");
+  }
+
+  void declareConstants() {
+    int64_t tileQ = ownsKV ? walkRows : ownRows, tileKV = ownsKV ? ownRows : walkRows;
+    declare(fmt::format("using Element = {};", elementName(storedType())));
+    declare(fmt::format("constexpr int kDimQK = {}, kDimV = {}, kTileQ = {}, kTileKV = {};", dim("q"), dim("v"), tileQ, tileKV));
+    declare(fmt::format("constexpr int kStages = {}, kWarps = {}, kThreads = kWarps * 32, kWarpRows = {} / kWarps;",
+                        options.stages, options.warps, ownsKV ? "kTileKV" : "kTileQ"));
+    declare("constexpr int kPadQK = tw::roundUp<16>(kDimQK), kPadV = tw::roundUp<16>(kDimV);");
+    // Owned tiles first, then the rings. The q tile also stages o on its way out.
+    std::string offset = "0";
+    for (tw::LoadOp load : ownLoads) declareTile(load, "1", offset);
+    for (tw::LoadOp load : walkedLoads) declareTile(load, "kStages", offset);
+    declare(fmt::format("constexpr int kSharedBytes = {};", offset));
+  }
+
+  void declareTile(tw::LoadOp load, const std::string &slots, std::string &offset) {
+    std::string suffix = suffixOf(load.getTensor()), rows = isQSide(load.getTensor()) ? "kTileQ" : "kTileKV";
+    if (!isTile(load)) {
+      if (load->getParentOp() == kernel) return; // read into registers
+      declare(fmt::format("constexpr int kOffset{} = {};", suffix, offset));
+      offset = fmt::format("kOffset{} + {} * kTileQ * 4", suffix, slots);
+      return;
+    }
+    bool stagesOutput = kernel.getRole() == "forward" && load.getTensor() == "q";
+    declare(fmt::format("using Tile{} = tw::SharedTile<Element, {}, kPad{}{}>;", suffix, rows, dimOf(load.getTensor()),
+                        stagesOutput ? ", (kPadV > kPadQK ? kPadV : kPadQK)" : ""));
+    declare(fmt::format("constexpr int kOffset{} = {};", suffix, offset));
+    offset = fmt::format("kOffset{0} + {1} * Tile{0}::bytes", suffix, slots);
+  }
+
+  //===--- Pieces -------------------------------------------------------------------------------------------------===//
+
+  Value seqOf(StringRef tensor) { return b.length(isQSide(tensor) ? "seqQ" : "seqKV"); }
+  Value ownLength() { return b.length(ownsKV ? "seqKV" : "seqQ"); }
+  Value walkLength() { return b.length(ownsKV ? "seqQ" : "seqKV"); }
+
+  Value decodeBlock() {
+    Value heads = b.length(ownsKV ? "headsKV" : "headsQ");
+    Value tiles = b.expression(fmt::format("($0 + {0} - 1) / {0}", ownRows), {ownLength()}, b.i32());
+    return b.value("tw::decodeBlock", {heads, tiles}, b.object("tw::Block"), options.longestFirst ? "true" : "false");
+  }
+
+  /// Sets the names that say which tile this is, after a decodeBlock.
+  void nameBlock() {
+    head = b.field(block, "head", b.i32());
+    batch = b.field(block, "batch", b.i32());
+  }
+
+  Value kvHead() { return group == 1 || ownsKV ? head : b.divide(head, b.constant(group)); }
+
+  Value headOf(StringRef tensor, Value ofHead) {
+    Value argument = b.argument(argumentOf(tensor), b.object("tw::Tensor"));
+    return b.value("tw::headOf", {argument, ofHead, batch}, b.object("Element *"), "Element");
+  }
+  Value strideOf(StringRef tensor) {
+    return b.expression(fmt::format("args.{}.rowStride", argumentOf(tensor).str()), {}, b.getI64Type());
+  }
+  Value rowsOf(StringRef tensor, Value ofHead) {
+    Value argument = b.argument(tensor, b.object("float *"));
+    return b.expression("tw::rowsOf($0, args, $1, $2)", {argument, ofHead, batch}, b.object("float *"));
+  }
+
+  Value source(tw::LoadOp load, Value ofHead) {
+    std::string dims = dimOf(load.getTensor());
+    return b.expression("{$0, $1}", {headOf(load.getTensor(), ofHead), strideOf(load.getTensor())},
+                        b.object(fmt::format("tw::TileSource<Element, kThreads, kDim{0}, kPad{0}>", dims)));
+  }
+  Value nameSource(tw::LoadOp load, Value ofHead) {
+    return b.name("source" + suffixOf(load.getTensor()), source(load, ofHead));
+  }
+
+  Value ringTile(StringRef tensor, Value slot) {
+    std::string suffix = suffixOf(tensor);
+    return b.expression(fmt::format("Tile{0}(shared + kOffset{0} + $0 * Tile{0}::bytes)", suffix), {slot},
+                        b.object("Tile" + suffix));
+  }
+  Value ringRows(StringRef tensor, Value slot) {
+    return b.expression(fmt::format("shared + kOffset{} + $0 * kTileQ * 4", suffixOf(tensor)), {slot},
+                        b.object("tw::UInt32"));
+  }
+
+  /// [&](int q, int k) { return <inside the sequences> && mask; }
+  Value visibleLambda(FlatSymbolRefAttr mask, Value qHead) {
+    std::string text = ownsKV ? "[&](int q, int k) { return q < args.seqQ && k < args.seqKV"
+                              : "[&](int q, int k) { return k < args.seqKV";
+    if (mask) text += fmt::format(" && {}(args, q, k, args.seqQ, args.seqKV, $0, $1)", mask.getValue().str());
+    return b.expression(text + "; }", {qHead, batch}, b.object("auto"));
+  }
+  Value scoreLambda(FlatSymbolRefAttr score, Value qHead) {
+    return b.expression(fmt::format("[&](float s, int q, int k) {{ return {}(args, s, q, k, args.seqQ, args.seqKV, $0, $1); }}",
+                                    score.getValue().str()),
+                        {qHead, batch}, b.object("auto"));
+  }
+  Value dualLambda(FlatSymbolRefAttr score, FlatSymbolRefAttr gradient, Value qHead) {
+    auto call = [](FlatSymbolRefAttr fn) {
+      return fmt::format("{}(args, s, q, k, args.seqQ, args.seqKV, $0, $1)", fn.getValue().str());
+    };
+    return b.expression(fmt::format("[&](float s, int q, int k) {{ return tw::ScoreDual{{{}, {}}}; }}", call(score), call(gradient)),
+                        {qHead, batch}, b.object("auto"));
+  }
+
+  /// The walk over tiles that the mask leaves, for query head `$0`, as an expression.
+  Value walkFor(Value qHead) {
+    std::string bounds = loop.getBounds().str(), rows = std::to_string(ownRows), walked = std::to_string(walkRows);
+    if (loop.getInterval()) {
+      std::string call = fmt::format("{}(args, $0, $0 + {} - 1, args.seqQ, args.seqKV, $1, $2)", bounds, rows);
+      // dK and dV of rows past the end must not be touched by what they multiply: such a tile is never full.
+      if (ownsKV) call = fmt::format("tw::nothingFullUnless($0 + {} <= args.seqKV, {})", rows, call);
+      return b.expression(fmt::format("tw::IntervalWalk(tw::tilesOf<{}>({}))", walked, call), {ownRow, qHead, batch},
+                          b.object("auto"));
+    }
+    std::string own = fmt::format("$0, $0 + {} - 1", rows), walk = fmt::format("i * {0}, i * {0} + {0} - 1", walked);
+    std::string call = fmt::format("{}(args, {}, {}, args.seqQ, args.seqKV, $1, $2)", loop.getClasses()->str(),
+                                   ownsKV ? walk : own, ownsKV ? own : walk);
+    std::string inside = ownsKV ? fmt::format("$0 + {} <= args.seqKV && i * {} + {} <= args.seqQ", rows, walked, walked)
+                                : fmt::format("i * {} + {} <= args.seqKV", walked, walked);
+    Value length = walkLength();
+    return b.expression(fmt::format("tw::ClassifiedWalk(($3 + {0} - 1) / {0}, [&, head = $1](int i) {{ return "
+                                    "tw::insideOnly({1}, {2}); }})", walked, inside, replaceHead(call)),
+                        {ownRow, qHead, batch, length}, b.object("auto"));
+  }
+  /// The head is captured by value: a group's walks outlive the loop variable that counts heads.
+  static std::string replaceHead(std::string call) {
+    size_t at = call.rfind("$1");
+    return call.replace(at, 2, "head");
+  }
+
+  //===--- Kernels that walk --------------------------------------------------------------------------------------===//
+
+  void scheduleWalk() {
+    bool forward = kernel.getRole() == "forward";
+    useTemplates(forward ? ArrayRef<StringRef>{"common/Block.cuh", "common/Positions.cuh", "sm80/Softmax.cuh", "sm80/Store.cuh"}
+                         : ArrayRef<StringRef>{"common/Block.cuh", "common/Positions.cuh", "sm80/Gradient.cuh", "sm80/Store.cuh"});
+    declareConstants();
+    b.name("shared", b.value("tw::sharedBase", {}, b.object("tw::UInt32")));
+    warpRow = b.name("warpRow", b.expression("tw::warpIndex() * kWarpRows", {}, b.i32()));
+    block = b.name("block", decodeBlock());
+    nameBlock();
+    ownRow = b.name(ownsKV ? "k0" : "q0", b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
+
+    // Owned tiles, sources and the walk.
+    llvm::SmallVector<Value> ownSources;
+    for (tw::LoadOp load : ownLoads)
+      if (isTile(load)) {
+        ownSources.push_back(nameSource(load, ownsKV || isQSide(load.getTensor()) ? head : kvHead()));
+        std::string suffix = suffixOf(load.getTensor());
+        ownTiles[load.getTensor()] = b.variable("tile" + suffix, "Tile" + suffix,
+                                                {b.expression("shared + kOffset" + suffix, {}, b.object("tw::UInt32"))});
+      }
+    if (!ownsKV)
+      for (tw::LoadOp load : walkedLoads) walkedSources[load.getTensor()] = nameSource(load, kvHead());
+    declareWalk();
+    queue = b.variable("queue", "tw::VisitQueue<kStages>");
+    unsigned index = 0;
+    for (tw::LoadOp load : ownLoads)
+      if (isTile(load))
+        b.call("tw::copyTileAsync", {ownTiles[load.getTensor()], ownSources[index++], ownRow, seqOf(load.getTensor())});
+    auto prologue = tw::UnrollOp::create(b, options.stages - 1, "stage");
+    b.inside(prologue, [&](Block &body) {
+      Value stage = body.addArgument(b.i32(), b.getLoc());
+      copyNextVisit(b.expression("queue.visits[$0]", {stage}, b.object("tw::TileVisit")), stage);
+    });
+
+    for (Operation &op : kernel.getBody().front())
+      if (&op != loop && !(isa<scf::ForOp>(op))) lowerOutside(op);
+      else lowerLoop();
+  }
+
+  void declareWalk() {
+    if (!ownsKV || group == 1) {
+      walk = b.name("walk", walkFor(head));
+      return;
+    }
+    // One walk after another over the group's query heads.
+    Value first = b.name("firstHead", b.multiply(head, b.constant(group)));
+    Value lambdaHead = b.expression("qHead", {}, b.i32());
+    Value walkOf = b.expression("[&](int qHead) { return $0; }", {walkFor(lambdaHead)}, b.object("auto"));
+    Value last = b.add(first, b.constant(group));
+    walk = b.name("walk", b.expression("tw::GroupWalk($0, $1, $2)", {first, last, walkOf}, b.object("auto")));
+  }
+
+  /// Takes the next visit of the walk and issues its copies into a slot of the rings. A group commits even when there
+  /// is nothing to copy, so that waiting by number of groups stays right.
+  void copyNextVisit(Value visit, Value slot) {
+    b.assign(visit, b.value(".next", {walk}, b.object("tw::TileVisit")));
+    b.ifTrue(b.value(".valid", {visit}, b.getI1Type()), [&] {
+      Value row = b.multiply(b.field(visit, "tile", b.i32()), b.constant(walkRows));
+      Value qHead = ownsKV ? visitHead(visit) : head;
+      for (tw::LoadOp load : walkedLoads) {
+        StringRef tensor = load.getTensor();
+        if (isTile(load)) {
+          Value from = ownsKV ? nameSource(load, qHead) : walkedSources[tensor];
+          b.call("tw::copyTileAsync", {ringTile(tensor, slot), from, row, seqOf(tensor)});
+        } else {
+          b.call("tw::copyRowsAsync", {ringRows(tensor, slot), rowsOf(tensor, qHead), row, b.length("seqQ")}, "kThreads, kTileQ");
+        }
+      }
+    });
+    b.call("tw::commitCopies", {});
+  }
+
+  Value visitHead(Value visit) { return group == 1 ? head : b.field(visit, "head", b.i32()); }
+
+  void lowerLoop() {
+    Value slot = b.name("slot", b.constant(0)), freeSlot = b.name("freeSlot", b.expression("kStages - 1", {}, b.i32()));
+    Value front = b.expression("queue.front()", {}, b.object("tw::TileVisit"));
+    bindCarried();
+    b.whileTrue(b.value(".valid", {front}, b.getI1Type()), [&] {
+      b.call("tw::waitCopies", {}, "kStages - 2");
+      b.call("__syncthreads", {});
+      copyNextVisit(b.expression("queue.visits[kStages - 1]", {}, b.object("tw::TileVisit")), freeSlot);
+      for (tw::LoadOp load : walkedLoads)
+        if (isTile(load)) ringTiles[load.getTensor()] = b.name("tile" + suffixOf(load.getTensor()), ringTile(load.getTensor(), slot));
+      walkRow = b.name(ownsKV ? "q0" : "k0", b.multiply(b.field(front, "tile", b.i32()), b.constant(walkRows)));
+      visit = front;
+      currentSlot = slot;
+      for (Operation &op : loop.getBody().front()) lowerInside(op);
+      b.call(".pop", {queue});
+      b.assign(freeSlot, slot);
+      b.assign(slot, b.expression("$0 + 1 == kStages ? 0 : $0 + 1", {slot}, b.i32()));
+    });
+  }
+
+  /// Values carried by the loop are objects that its body changes in place.
+  void bindCarried() {
+    Block &body = loop.getBody().front();
+    ValueRange inits = loop.getInits();
+    auto *parent = loop->getParentOp();
+    for (auto [i, init] : llvm::enumerate(inits)) {
+      Value source = init;
+      if (auto group = dyn_cast<scf::ForOp>(parent))
+        source = group.getInitArgs()[cast<BlockArgument>(init).getArgNumber() - 1];
+      Value object = objects.lookup(source);
+      objects[body.getArgument(2 + i)] = object;
+      objects[loop.getResult(i)] = object;
+      if (auto group = dyn_cast<scf::ForOp>(parent)) objects[group.getResult(i)] = object;
+    }
+  }
+
+  Value makeAccumulator(StringRef identifier, const std::string &cols) {
+    Value object = b.variable(identifier, fmt::format("tw::Accumulator<kWarpRows, {}>", cols));
+    b.call(".clear", {object});
+    return object;
+  }
+
+  /// Operations before and after the loop.
+  void lowerOutside(Operation &op) {
+    llvm::TypeSwitch<Operation *>(&op)
+        .Case([&](tw::LoadOp load) { lowerOwnLoad(load); })
+        .Case([&](tw::FillOp fill) { lowerFill(fill); })
+        .Case([&](tw::SoftmaxFinishOp finish) {
+          redecode();
+          b.call("tw::finishRows", {objects[finish.getO()], stats, scores});
+          objects[finish.getOResult()] = objects[finish.getO()];
+        })
+        .Case([&](tw::ScaleOp scale) {
+          if (!ownsKV) redecode();
+          b.call(".scaleBy", {objects[scale.getX()], b.argument("scale", b.getF32Type())});
+          objects[scale.getResult()] = objects[scale.getX()];
+        })
+        .Case([&](tw::StoreOp store) { lowerStore(store); });
+  }
+
+  void lowerOwnLoad(tw::LoadOp load) {
+    if (isTile(load) || rowGradients) return;
+    // LSE and delta of the owned rows, in registers.
+    makeScores();
+    rowGradients = b.name("rows", b.value("tw::loadRowGradients",
+                                          {rowsOf("lse", head), rowsOf("delta", head), b.add(ownRow, warpRow), b.length("seqQ"), scores},
+                                          b.object("tw::RowGradients<kWarpRows>"), "kWarpRows"));
+  }
+
+  bool hasScoreFunction() {
+    bool found = false;
+    kernel.walk([&](tw::ScoreOp score) { found |= score.getFn().has_value(); });
+    return found;
+  }
+
+  /// How exponents are taken: from raw products, or from a score function's values.
+  void makeScores() {
+    if (scores) return;
+    if (hasScoreFunction()) {
+      scores = b.variable("scores", "tw::NaturalScores");
+      return;
+    }
+    bool forward = kernel.getRole() == "forward";
+    scores = b.name("scores", b.value(forward ? "tw::makeRawScores" : "tw::makeSignedScores",
+                                      {b.argument("scale", b.getF32Type())}, b.object("tw::RawScores")));
+  }
+
+  void lowerFill(tw::FillOp fill) {
+    tw::TileType type = fill.getTile().getType();
+    if (type.getCols() == 1) { // the running maximum and sum are one object
+      if (!stats) {
+        stats = b.variable("stats", "tw::RowStats<kWarpRows>");
+        b.call(".clear", {stats});
+      }
+      objects[fill.getTile()] = stats;
+      return;
+    }
+    makeScores();
+    std::string name = accumulatorName(fill);
+    objects[fill.getTile()] = makeAccumulator(name, name == "o" || name == "dv" ? "kPadV" : "kPadQK");
+  }
+
+  /// An accumulator is named for the tensor it ends up in.
+  std::string accumulatorName(tw::FillOp fill) {
+    std::string role = kernel.getRole().str();
+    if (role == "forward") return "o";
+    if (role == "dq") return "dq";
+    return fill.getTile().use_begin()->getOperandNumber() == firstCarried(fill) ? "dk" : "dv";
+  }
+  /// Operand number under which the first carried value enters the loop around.
+  unsigned firstCarried(tw::FillOp fill) {
+    Operation *user = *fill.getTile().user_begin();
+    return isa<scf::ForOp>(user) ? 3 : cast<tw::ForeachTileOp>(user).getInits().getBeginOperandIndex();
+  }
+
+  /// The block's place again, rather than keep it in registers through the loop.
+  void redecode() {
+    if (ownsKV) return;
+    b.assign(block, decodeBlock());
+    b.assign(ownRow, b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
+  }
+
+  void lowerStore(tw::StoreOp store) {
+    StringRef tensor = store.getTensor();
+    Value row = b.add(ownRow, warpRow);
+    if (tensor == "lse") {
+      b.call("tw::storeLse", {rowsOf("lse", head), stats, row, b.length("seqQ")});
+      return;
+    }
+    if (!drained) { // the shared tile that results pass through may still be read
+      b.call("tw::waitCopies", {}, "0");
+      b.call("__syncthreads", {});
+      drained = true;
+    }
+    Value stage = ownTiles[tensor == "dk" ? "k" : tensor == "dv" ? "v" : "q"], zero = b.constant(0);
+    b.call("tw::storeTile", {headOf(tensor, head), strideOf(tensor), objects[store.getTile()], row, ownLength(), zero, stage, warpRow, zero},
+           "kDim" + dimOf(tensor));
+  }
+
+  //===--- The loop's body ----------------------------------------------------------------------------------------===//
+
+  void lowerInside(Operation &op) {
+    llvm::TypeSwitch<Operation *>(&op)
+        .Case([&](tw::DotOp dot) { lowerDot(dot); })
+        .Case([&](tw::ScoreOp score) { lowerScore(score); })
+        .Case([&](tw::MaskOp mask) { lowerMask(mask); })
+        .Case([&](tw::SoftmaxUpdateOp update) {
+          Value threshold = b.expression(fmt::format("{:.9g}f", options.rescaleThreshold + 0.0), {}, b.getF32Type());
+          b.call("tw::onlineSoftmax", {objects[update.getS()], objects[update.getO()], stats, scores, fixFloat(threshold)});
+          objects[update.getP()] = objects[update.getS()];
+          objects[update.getONext()] = objects[update.getO()];
+        })
+        .Case([&](tw::ProbabilityOp p) { lowerProbability(p); })
+        .Case([&](tw::SoftmaxGradientOp gradient) {
+          Value dp = objects[gradient.getDp()], p = objects[gradient.getP()];
+          if (ownsKV) b.call("tw::scoreGradientsTransposed", {dp, p, ringRows("delta", currentSlot)});
+          else b.call("tw::scoreGradients", {dp, p, rowGradients});
+          objects[gradient.getDs()] = dp;
+        })
+        .Case([&](tw::ScoreGradientOp gradient) {
+          Value ds = objects[gradient.getDs()];
+          b.call("tw::multiplyBySlopes", {ds, slopes});
+          clearInvisible(ds); // a hidden pair's slope may be anything, even NaN
+          objects[gradient.getResult()] = ds;
+        });
+  }
+
+  Value fixFloat(Value threshold) {
+    auto text = cast<tw::ExpressionOp>(threshold.getDefiningOp());
+    if (text.getText().find_first_of(".e") == StringRef::npos)
+      text.setText(text.getText().drop_back().str() + ".f");
+    return threshold;
+  }
+
+  void lowerDot(tw::DotOp dot) {
+    auto tensorOf = [](Value v) { return v.getDefiningOp<tw::LoadOp>().getTensor(); };
+    if (dot.getTransposeB()) {
+      StringRef left = tensorOf(dot.getA()), right = tensorOf(dot.getB());
+      bool isScores = left == "q" || left == "k";
+      Value sums = makeAccumulator(isScores ? "s" : "dp", ownsKV ? "kTileQ" : "kTileKV");
+      b.call("tw::multiplyTransposed", {sums, ownTiles[left], warpRow, ringTiles[right], b.constant(0)});
+      objects[dot.getResult()] = sums;
+      return;
+    }
+    Value sums = objects[dot.getAcc()];
+    Value left = b.value("tw::packOperand", {objects[dot.getA()]}, b.object("auto"), "Element");
+    b.call("tw::multiply", {sums, left, ringTiles[tensorOf(dot.getB())], b.constant(0)});
+    objects[dot.getResult()] = sums;
+  }
+
+  Value rowPosition() { return b.add(ownRow, warpRow); }
+  /// (first q, first k) of the warp's scores.
+  std::pair<Value, Value> positions() {
+    return ownsKV ? std::pair(walkRow, rowPosition()) : std::pair(rowPosition(), walkRow);
+  }
+
+  void lowerScore(tw::ScoreOp score) {
+    Value s = objects[score.getS()], scale = b.argument("scale", b.getF32Type());
+    objects[score.getResult()] = s;
+    auto [q, k] = positions();
+    if (!score.getFn()) {
+      if (kernel.getRole() != "forward") return;
+      // The maximum is taken before scaling, which needs a positive scale: any other moves into the products.
+      b.ifTrue(b.expression("!($0 > 0.f)", {scale}, b.getI1Type()), [&] {
+        b.call(".scaleBy", {s, b.value("tw::signOfScale", {scale}, b.getF32Type())});
+      });
+      return;
+    }
+    Value qHead = ownsKV ? visitHead(visit) : head;
+    if (kernel.getRole() == "forward") {
+      b.call("tw::applyScore", {s, scale, q, k, scoreLambda(*scoreSymbol(score), qHead)});
+      return;
+    }
+    tw::ScoreGradientOp gradient;
+    loop.walk([&](tw::ScoreGradientOp op) { gradient = op; });
+    slopes = b.variable("slopes", fmt::format("tw::Accumulator<kWarpRows, {}>", ownsKV ? "kTileQ" : "kTileKV"));
+    b.call(ownsKV ? "tw::applyScoreDualTransposed" : "tw::applyScoreDual",
+           {s, slopes, scale, q, k, dualLambda(*scoreSymbol(score), gradient.getFnAttr(), qHead)});
+  }
+  static std::optional<FlatSymbolRefAttr> scoreSymbol(tw::ScoreOp score) { return score.getFnAttr(); }
+
+  void lowerMask(tw::MaskOp mask) {
+    Value s = objects[mask.getS()];
+    objects[mask.getResult()] = s;
+    maskFunction = mask.getFnAttr();
+    if (kernel.getRole() != "forward") return; // applied to p: see lowerProbability
+    auto [q, k] = positions();
+    b.ifTrue(b.field(visit, "partial", b.getI1Type()), [&] {
+      b.call("tw::applyMask", {s, q, k, visibleLambda(maskFunction, head)});
+    });
+  }
+
+  /// p = exp(s - LSE), then 0 where hidden: outside the mask the exponential may be infinite, since LSE knows nothing
+  /// of those scores.
+  void lowerProbability(tw::ProbabilityOp p) {
+    Value s = objects[p.getS()];
+    if (ownsKV) b.call("tw::probabilitiesTransposed", {s, ringRows("lse", currentSlot), scores});
+    else b.call("tw::probabilities", {s, rowGradients, scores});
+    clearInvisible(s);
+    objects[p.getP()] = s;
+  }
+
+  void clearInvisible(Value x) {
+    auto [q, k] = positions();
+    b.ifTrue(b.field(visit, "partial", b.getI1Type()), [&] {
+      b.call(ownsKV ? "tw::clearInvisibleTransposed" : "tw::clearInvisible",
+             {x, q, k, visibleLambda(maskFunction, ownsKV ? visitHead(visit) : head)});
+    });
+  }
+
+  //===--- delta ----------------------------------------------------------------------------------------------------===//
+
+  /// delta = rowsum(dO * O): lanes share rows, nothing goes through shared memory.
+  void scheduleDelta() {
+    useTemplates({"common/Args.cuh", "common/Block.cuh", "common/RowDot.cuh"});
+    declare(fmt::format("using Element = {};", elementName(storedType())));
+    declare(fmt::format("constexpr int kDimV = {}, kThreads = {}, kTileQ = {};", ownLoads[0].getTile().getType().getCols(),
+                        options.warps * 32, ownRows));
+    declare("constexpr int kLanes = tw::lanesForRow<Element, kDimV>();");
+    block = b.name("block", decodeBlock());
+    nameBlock();
+    Value lane = b.expression("int(threadIdx.x) / kLanes", {}, b.i32());
+    Value dO = b.name("gradients", headOf("do", head)), o = b.name("outputs", headOf("o", head));
+    Value delta = b.name("delta", rowsOf("delta", head));
+    Value row = b.name("row", b.add(b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)), lane));
+    Value end = b.name("end", b.expression("min((block.tile + 1) * kTileQ, args.seqQ)", {}, b.i32()));
+    // Every lane of a warp takes part in the reduction; rows past the end repeat the last one and are not stored.
+    Value condition = b.expression("row - int(threadIdx.x % 32) / kLanes < $0", {end}, b.getI1Type());
+    b.whileTrue(condition, [&] {
+      Value clamped = b.name("clamped", b.expression("tw::Int64(min($0, args.seqQ - 1))", {row}, b.getI64Type()));
+      Value sum = b.name("sum", b.value("tw::rowDot",
+                                        {b.expression("$0 + $1 * args.dO.rowStride", {dO, clamped}, b.object("const Element *")),
+                                         b.expression("$0 + $1 * args.o.rowStride", {o, clamped}, b.object("const Element *"))},
+                                        b.getF32Type(), "Element, kDimV"));
+      b.ifTrue(b.expression("$0 < $1 && threadIdx.x % kLanes == 0", {row, end}, b.getI1Type()), [&] {
+        b.assign(b.expression("$0[$1]", {delta, row}, b.getF32Type()), sum);
+      });
+      b.assign(row, b.expression("$0 + kThreads / kLanes", {row}, b.i32()));
+    });
+  }
+
+  tw::KernelOp kernel;
+  Options options;
+  MachineBuilder b;
+  bool ownsKV;
+  int64_t ownRows, walkRows, group;
+  tw::ForeachTileOp loop;
+  SmallVector<tw::LoadOp> ownLoads, walkedLoads;
+  tw::CudaKernelOp machine;
+  std::vector<std::string> declarations;
+
+  Value warpRow, block, head, batch, ownRow, walk, queue;
+  llvm::StringMap<Value> ownTiles, ringTiles, walkedSources;
+  llvm::DenseMap<Value, Value> objects; ///< Tile-level value -> the machine object that holds it.
+  Value stats, scores, rowGradients, slopes;
+  Value walkRow, visit, currentSlot;
+  FlatSymbolRefAttr maskFunction;
+  bool drained = false;
+};
+
+struct ScheduleSm80Pass : impl::ScheduleSm80Base<ScheduleSm80Pass> {
+  using ScheduleSm80Base::ScheduleSm80Base;
+
+  void runOnOperation() override {
+    Options options{stages, warps, minBlocks, longestFirst, rescaleThreshold};
+    SmallVector<tw::KernelOp> kernels(getOperation().getOps<tw::KernelOp>());
+    for (tw::KernelOp kernel : kernels)
+      if (failed(Scheduler(kernel, options).run())) return signalPassFailure();
+  }
+};
+
+} // namespace
+} // namespace tilewright

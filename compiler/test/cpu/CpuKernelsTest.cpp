@@ -1,0 +1,310 @@
+// The CPU target against the double-precision reference: shapes, types, masks, scores, tables, and what must not matter.
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "CpuKernelHarness.h"
+
+#include <cmath>
+#include <thread>
+
+using namespace tilewright;
+using namespace tilewright::test;
+
+namespace {
+
+Problem problemOf(int64_t sq, int64_t sk, int64_t dim, DType dtype = DType::F32) {
+  Problem p;
+  p.batch = 2;
+  p.headsQ = p.headsKV = 2;
+  p.seqQ = sq;
+  p.seqKV = sk;
+  p.dimQK = p.dimV = dim;
+  p.dtype = dtype;
+  p.layout = Layout::BHSD;
+  p.direction = Direction::Backward;
+  return p;
+}
+
+Table intTable(std::vector<int32_t> elements, std::vector<int64_t> shape) {
+  Expected<Table> table = Table::ofInts(elements, std::move(shape), "table");
+  REQUIRE(table);
+  return std::move(*table);
+}
+
+Table floatTable(std::vector<float> elements, std::vector<int64_t> shape) {
+  Expected<Table> table = Table::ofFloats(elements, std::move(shape), "table");
+  REQUIRE(table);
+  return std::move(*table);
+}
+
+Target widest() { return runnableTargets().front(); }
+
+} // namespace
+
+TEST_CASE("shapes: lengths of one, odd ones, longer and shorter than a tile, any head dim") {
+  uint64_t seed = 1;
+  for (auto [sq, sk] : {std::pair{1, 1}, {1, 130}, {130, 1}, {17, 33}, {64, 64}, {100, 77}, {150, 200}})
+    for (int64_t dim : {1, 7, 8, 40, 64, 72}) checkProblem(problemOf(sq, sk, dim), widest(), seed++);
+  checkProblem(problemOf(65, 70, 256), widest(), seed++);
+}
+
+TEST_CASE("every level gives right results") {
+  for (const Target &target : runnableTargets())
+    for (DType dtype : {DType::F32, DType::F16, DType::BF16})
+      for (int64_t dim : {5, 24, 64}) {
+        Problem p = problemOf(70, 90, dim, dtype);
+        p.causal = true;
+        p.softcap = 20;
+        checkProblem(p, target, 7);
+      }
+}
+
+TEST_CASE("tile sizes") {
+  for (const char *schedule : {"tile_q=16,tile_kv=16", "tile_q=48,tile_kv=80", "tile_q=128,tile_kv=32",
+                               "tile_q=64,tile_kv=128", "tile_q=32,tile_kv=64,order=longest_first"}) {
+    Problem p = problemOf(150, 170, 40);
+    p.causal = true;
+    checkProblem(p, widest(), 3, {}, schedule);
+  }
+}
+
+TEST_CASE("heads: groups, different value dims, both layouts") {
+  Problem p = problemOf(60, 100, 32);
+  p.headsQ = 6;
+  p.headsKV = 2;
+  p.dimV = 20;
+  checkProblem(p, widest(), 11);
+  p.headsQ = 33;
+  p.headsKV = 3;
+  p.batch = 1;
+  p.layout = Layout::BSHD;
+  checkProblem(p, widest(), 12);
+  p.causal = true;
+  checkProblem(p, widest(), 13);
+}
+
+TEST_CASE("masks") {
+  const char *masks[] = {"k <= q",
+                         "k >= q && k - q < 10",
+                         "q - k < 40 && k <= q || k < 4",
+                         "k // 16 == q // 16",
+                         "(q - k) % 3 == 0",
+                         "k < 20 || k <= q + sk - sq",
+                         "h == 0 && k <= q || h == 1 && k >= q",
+                         "(q * 1000003) // 7 % 3 != k % 3", // needs 64-bit positions
+                         "k * 0.5 < q + 0.25"};
+  uint64_t seed = 20;
+  for (const char *mask : masks)
+    for (auto [sq, sk] : {std::pair{130, 130}, {70, 150}, {150, 70}}) {
+      Problem p = problemOf(sq, sk, 16);
+      p.mask = mask;
+      checkProblem(p, widest(), seed++);
+    }
+}
+
+TEST_CASE("masks and scores on narrow vectors") {
+  for (const Target &target : runnableTargets()) {
+    Problem p = problemOf(60, 90, 16);
+    p.mask = "(q - k) % 3 == 0 || k // 16 == q // 16";
+    p.score = "s - 0.1 * abs(q - k) + log(1 + exp(s))";
+    checkProblem(p, target, 31);
+  }
+}
+
+TEST_CASE("windows and causal, more queries than keys") {
+  Problem p = problemOf(129, 33, 16);
+  p.window = {32, 64};
+  checkProblem(p, widest(), 41);
+  p.window = {};
+  p.causal = true;
+  CpuRun run(p, 42);
+  run.run(widest());
+  Verification result = run.verify();
+  CHECK(result.ok);
+  CHECK(result.emptyRows == 96 * 2 * 2);
+  for (int64_t r = 0; r < 96; ++r) { // the first 96 rows see nothing
+    CHECK(run.o.at(0, 0, r, 0) == 0);
+    CHECK(run.lse[r] == -std::numeric_limits<float>::infinity());
+    CHECK(run.dQ.at(0, 0, r, 3) == 0);
+  }
+}
+
+TEST_CASE("scores and their gradients") {
+  const char *scores[] = {"5 * tanh(s / 5)",
+                          "s - 0.05 * abs(q - k)",
+                          "where(k <= q, s, s * 0.5)",
+                          "max(s, -1) + min(s, 1)",
+                          "s * s - exp(-s * s)",
+                          "log(abs(s) + 1) * (h + 1)",
+                          "where(k < 10, -3.4e38, s)",
+                          "where(q % 3 == 0, -3.4e38, s)"};
+  uint64_t seed = 50;
+  for (const char *score : scores) {
+    Problem p = problemOf(70, 90, 24);
+    p.score = score;
+    checkProblem(p, widest(), seed++);
+    p.causal = true;
+    checkProblem(p, widest(), seed++);
+  }
+}
+
+TEST_CASE("a constant score of the most negative float is not a mask") {
+  Problem p = problemOf(40, 50, 16);
+  p.score = "-3.4e38";
+  CpuRun run(p, 71);
+  run.run(widest());
+  CHECK(run.verify().ok);
+  CHECK(run.lse[0] == doctest::Approx(-3.4e38).epsilon(1e-6));
+}
+
+TEST_CASE("tables: documents, positions, slopes, per batch entry") {
+  const int64_t sq = 100, sk = 120;
+  std::vector<int32_t> docQ(sq), docK(sk);
+  for (int64_t i = 0; i < sq; ++i) docQ[i] = static_cast<int32_t>(i / 37);
+  for (int64_t i = 0; i < sk; ++i) docK[i] = static_cast<int32_t>(i / 41);
+  SUBCASE("documents") {
+    Problem p = problemOf(sq, sk, 16);
+    p.mask = "qd[q] == kd[k] && k <= q + 3";
+    p.tables = {{"kd", false, {TableAxis::K}}, {"qd", false, {TableAxis::Q}}};
+    for (const Target &target : runnableTargets()) {
+      std::vector<Table> tables;
+      tables.push_back(intTable(docK, {sk}));
+      tables.push_back(intTable(docQ, {sq}));
+      checkProblem(p, target, 81, std::move(tables));
+    }
+  }
+  SUBCASE("slopes per head, lengths and bias per batch entry") {
+    Problem p = problemOf(sq, sk, 16);
+    p.score = "s - slope[h] * abs(q - k) + bias[b, k]";
+    p.mask = "k < n[b]";
+    p.tables = {{"bias", true, {TableAxis::B, TableAxis::K}},
+                {"n", false, {TableAxis::B}},
+                {"slope", true, {TableAxis::H}}};
+    std::vector<float> bias(2 * sk);
+    for (size_t i = 0; i < bias.size(); ++i) bias[i] = std::sin(static_cast<float>(i));
+    std::vector<Table> tables;
+    tables.push_back(floatTable(bias, {2, sk}));
+    tables.push_back(intTable({57, 120}, {2}));
+    tables.push_back(floatTable({0.1f, 0.02f}, {2}));
+    checkProblem(p, widest(), 82, std::move(tables));
+  }
+  SUBCASE("table of the queries, two axes, own and walked") {
+    Problem p = problemOf(sq, sk, 16);
+    p.mask = "k <= last[b, q]";
+    p.tables = {{"last", false, {TableAxis::B, TableAxis::Q}}};
+    std::vector<int32_t> last(2 * sq);
+    for (int64_t i = 0; i < 2 * sq; ++i) last[i] = static_cast<int32_t>((i * 7) % sk) - 5; // some rows see nothing
+    std::vector<Table> tables;
+    tables.push_back(intTable(last, {2, sq}));
+    checkProblem(p, widest(), 83, std::move(tables));
+  }
+}
+
+TEST_CASE("hostile data") {
+  uint64_t seed = 90;
+  for (DataPattern pattern : {DataPattern::OutlierChannels, DataPattern::StrongFirstToken, DataPattern::AllEqual,
+                              DataPattern::HugeNegative})
+    for (DType dtype : {DType::F32, DType::F16, DType::BF16}) {
+      Problem p = problemOf(97, 113, 64, dtype);
+      checkProblem(p, widest(), seed++, {}, "", pattern);
+      p.causal = true;
+      checkProblem(p, widest(), seed++, {}, "", pattern);
+    }
+}
+
+TEST_CASE("all ones: the output is exactly one") {
+  Problem p = problemOf(140, 140, 8);
+  p.mask = "k <= q && q - k < 10";
+  CpuRun run(p, 1);
+  for (GuardedTensor *t : {&run.q, &run.k, &run.v})
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t h = 0; h < 2; ++h)
+        for (int64_t r = 0; r < 140; ++r)
+          for (int64_t d = 0; d < 8; ++d) t->set(b, h, r, d, 1);
+  run.run(widest());
+  for (int64_t r = 0; r < 140; ++r)
+    for (int64_t d = 0; d < 8; ++d) CHECK(run.o.at(1, 1, r, d) == 1.0);
+  CHECK(run.lse[139] == doctest::Approx(std::sqrt(8.0) + std::log(10.0)).epsilon(1e-6));
+}
+
+TEST_CASE("NaN and infinity inside the tensors reach those who see them and nobody else") {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  for (double bad : {nan, inf})
+    for (int64_t dim : {3, 16}) {
+      SUBCASE("hidden keys") {
+        Problem p = problemOf(80, 80, dim);
+        p.mask = "k < 50 && q < 60 && k <= q";
+        CpuRun run(p, 99);
+        for (int64_t r = 50; r < 80; ++r)
+          for (int64_t d = 0; d < dim; ++d) run.k.set(0, 0, r, d, bad), run.v.set(0, 1, r, d, bad);
+        for (int64_t r = 60; r < 80; ++r)
+          for (int64_t d = 0; d < dim; ++d) run.q.set(1, 0, r, d, bad), run.dO.set(1, 1, r, d, bad);
+        run.run(widest());
+        Verification result = run.verify();
+        CHECK_MESSAGE(result.ok, result.failure());
+        CHECK(std::isfinite(run.o.at(0, 1, 59, 0)));
+        CHECK(std::isfinite(run.dK.at(1, 0, 49, 0)));
+      }
+      SUBCASE("seen keys") {
+        Problem p = problemOf(80, 80, dim);
+        p.causal = true;
+        CpuRun run(p, 98);
+        run.v.set(0, 0, 40, dim / 2, bad);
+        run.k.set(0, 1, 33, 0, nan);
+        run.q.set(1, 0, 20, 0, nan);
+        run.dO.set(1, 1, 70, 0, bad);
+        run.run(widest());
+        Verification result = run.verify();
+        CHECK_MESSAGE(result.ok, result.failure());
+      }
+    }
+}
+
+TEST_CASE("no keys, no queries") {
+  Problem p = problemOf(20, 0, 8);
+  CpuRun none(p, 5);
+  none.run(widest());
+  for (int64_t r = 0; r < 20; ++r) {
+    CHECK(none.o.at(1, 1, r, 0) == 0);
+    CHECK(none.lse[r] == -std::numeric_limits<float>::infinity());
+    CHECK(none.dQ.at(0, 0, r, 0) == 0);
+  }
+  p.seqQ = 0;
+  p.seqKV = 20;
+  CpuRun empty(p, 6);
+  empty.run(widest());
+  for (int64_t r = 0; r < 20; ++r) {
+    CHECK(empty.dK.at(1, 0, r, 0) == 0);
+    CHECK(empty.dV.at(0, 1, r, 7) == 0);
+  }
+}
+
+TEST_CASE("compiling and loading from many threads at once") {
+  std::vector<std::thread> threads;
+  std::vector<std::string> failures(24);
+  for (int i = 0; i < 24; ++i)
+    threads.emplace_back([i, &failures] {
+      Problem p = problemOf(16, 16, 8 + i % 3);
+      p.causal = i % 2;
+      Expected<KernelPlan> plan = KernelPlan::make(p, widest(), KernelRole::Forward);
+      Expected<HostObject> object = compileKernel(*plan);
+      if (!object) {
+        failures[i] = object.error().text();
+        return;
+      }
+      Expected<std::unique_ptr<HostCode>> code = loadObject(object->bytes, plan->symbol());
+      if (!code) failures[i] = code.error().text();
+    });
+  for (std::thread &thread : threads) thread.join();
+  for (const std::string &failure : failures) CHECK(failure == "");
+}
+
+TEST_CASE("code is a function of the plan alone, and a damaged object is an error") {
+  Problem p = problemOf(64, 64, 32);
+  Expected<KernelPlan> plan = KernelPlan::make(p, widest(), KernelRole::DQ);
+  REQUIRE(plan);
+  Expected<HostObject> first = compileKernel(*plan), second = compileKernel(*plan);
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK(first->bytes == second->bytes);
+  CHECK_FALSE(loadObject(std::span(first->bytes).first(200), plan->symbol()));
+  CHECK_FALSE(loadObject(first->bytes, "no_such_symbol"));
+}

@@ -1,0 +1,226 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "tilewright/plan/KernelPlan.h"
+#include <cmath>
+#include <doctest/doctest.h>
+
+using namespace tilewright;
+
+namespace {
+
+bool contains(const std::string &text, std::string_view piece) { return text.find(piece) != std::string::npos; }
+
+Target target(std::string_view name) {
+  auto parsed = Target::parse(name);
+  REQUIRE(parsed);
+  return *parsed;
+}
+
+Problem problemOf(int64_t dimQK, int64_t dimV, DType dtype = DType::BF16, int64_t length = 4096) {
+  Problem problem;
+  problem.dimQK = dimQK;
+  problem.dimV = dimV;
+  problem.dtype = dtype;
+  problem.seqQ = problem.seqKV = length;
+  problem.direction = Direction::Backward;
+  return problem;
+}
+
+std::string errorOf(const Schedule &schedule, const Problem &problem, std::string_view name,
+                    KernelRole role = KernelRole::Forward) {
+  Status status = schedule.validate(problem, target(name), role);
+  return status ? "" : status.error().text();
+}
+
+constexpr KernelRole kRoles[] = {KernelRole::Forward, KernelRole::Delta, KernelRole::DQ, KernelRole::DKV};
+
+} // namespace
+
+TEST_CASE("every default is within the limits of its target") {
+  for (const Target &cuda : Target::cudaTargets())
+    for (DType dtype : {DType::BF16, DType::F16, DType::F32})
+      for (int64_t dimQK = 8; dimQK <= 256; dimQK += 8)
+        for (int64_t dimV : {int64_t{8}, int64_t{64}, int64_t{128}, dimQK, int64_t{256}})
+          for (int64_t length : {1, 64, 4096})
+            for (KernelRole role : kRoles) {
+              Problem problem = problemOf(dimQK, dimV, dtype, length);
+              Schedule schedule = Schedule::defaultFor(problem, cuda, role);
+              Status status = schedule.validate(problem, cuda, role);
+              CAPTURE(dimQK);
+              CAPTURE(dimV);
+              REQUIRE_MESSAGE(status, cuda.name << ": " << status.error().text());
+              CHECK(schedule.sharedBytes(problem, cuda, role) <= cuda.sharedBytesPerBlock);
+            }
+  for (int64_t dim : {1, 7, 100, 512})
+    for (KernelRole role : kRoles) {
+      Problem problem = problemOf(dim, dim, DType::F32);
+      CHECK(Schedule::defaultFor(problem, Target::hostCpu(), role).validate(problem, Target::hostCpu(), role));
+    }
+}
+
+TEST_CASE("defaults suit the problem") {
+  Problem problem = problemOf(128, 128);
+  Schedule wide = Schedule::defaultFor(problem, target("sm_80"), KernelRole::Forward);
+  CHECK(wide.tileQ == 128);
+  CHECK(wide.tileKV == 64);
+  CHECK((wide.order == Order::Plain));
+  // 99 KiB of shared memory have no room for the same tiles.
+  CHECK(Schedule::defaultFor(problem, target("sm_89"), KernelRole::Forward).tileQ < 128);
+  problem.causal = true;
+  CHECK((Schedule::defaultFor(problem, target("sm_80"), KernelRole::Forward).order == Order::LongestFirst));
+  problem.seqQ = 1;
+  CHECK(Schedule::defaultFor(problem, target("sm_80"), KernelRole::Forward).tileQ == 64);
+  CHECK(Schedule::defaultFor(problem, Target::hostCpu(), KernelRole::Forward).tileQ == 16);
+}
+
+TEST_CASE("shared memory is what the tiles take") {
+  // Rows of 128 elements have a pitch of 136: 272 bytes.
+  Schedule schedule{.tileQ = 128, .tileKV = 64, .stages = 2, .warps = 4};
+  Problem problem = problemOf(128, 128);
+  Target sm80 = target("sm_80");
+  CHECK(schedule.sharedBytes(problem, sm80, KernelRole::Forward) == 128 * 272 + 2 * 64 * 2 * 272);
+  CHECK(schedule.sharedBytes(problem, sm80, KernelRole::DQ) == 128 * 544 + 128 * 8 + 2 * 64 * 544);
+  CHECK(schedule.sharedBytes(problem, sm80, KernelRole::DKV) == 64 * 544 + 2 * (128 * 544 + 128 * 8));
+  CHECK(schedule.sharedBytes(problem, sm80, KernelRole::Delta) == 0);
+  CHECK(schedule.sharedBytes(problem, Target::hostCpu(), KernelRole::Forward) == 0);
+  problem.dimV = 40; // 48 + 8 elements
+  CHECK(schedule.sharedBytes(problem, sm80, KernelRole::Forward) == 128 * 272 + 2 * 64 * (272 + 112));
+  problem.dtype = DType::F32;
+  CHECK(schedule.sharedBytes(problem, sm80, KernelRole::Forward) == 2 * (128 * 272 + 2 * 64 * (272 + 112)));
+  // 8 warps over 64 rows split columns and exchange P and dS, 64 x (128 + 8) elements each.
+  schedule.warps = 8;
+  CHECK(schedule.sharedBytes(problemOf(128, 128), sm80, KernelRole::DKV) ==
+        64 * 544 + 2 * (128 * 544 + 128 * 8) + 2 * 64 * 272);
+}
+
+TEST_CASE("registers are the accumulators and an allowance") {
+  Schedule schedule{.tileQ = 128, .tileKV = 64, .stages = 2, .warps = 4};
+  Target sm80 = target("sm_80");
+  CHECK(schedule.registersPerThread(problemOf(128, 128), sm80, KernelRole::Forward) == 40 + 32 * (128 + 64) / 32);
+  CHECK(schedule.registersPerThread(problemOf(64, 128), sm80, KernelRole::DQ) == 40 + 32 * (64 + 128) / 32);
+  CHECK(schedule.registersPerThread(problemOf(64, 128), sm80, KernelRole::DKV) == 40 + 16 * (64 + 128 + 256) / 32);
+  CHECK(schedule.registersPerThread(problemOf(64, 128), Target::hostCpu(), KernelRole::DKV) == 0);
+}
+
+TEST_CASE("limits are named with the number that breaks them") {
+  Problem problem = problemOf(128, 128);
+  std::string shared = errorOf({.tileQ = 128, .tileKV = 128, .stages = 4, .warps = 8}, problem, "sm_80");
+  CHECK(shared == "plan: schedule of forward: shared memory: tile_q=128, tile_kv=128, stages=4 need 313344 bytes a "
+                  "block; sm_80 has 166912\n  hint: lower tile_q, tile_kv or stages; for this kernel alone: "
+                  "forward.tile_kv=...");
+  std::string registers = errorOf({.tileQ = 128, .tileKV = 128, .stages = 1, .warps = 4}, problem, "sm_90a");
+  CHECK(contains(registers, "need about 296 a thread; sm_90a has 255 at 128 threads a block"));
+  CHECK(errorOf({.tileQ = 128, .tileKV = 64, .stages = 2, .warps = 4}, problem, "sm_80") == "");
+  CHECK(
+      contains(errorOf({.tileQ = 128, .tileKV = 64, .stages = 2, .warps = 4}, problem, "sm_120"), "sm_120 has 101376"));
+}
+
+TEST_CASE("fields out of range name the accepted range") {
+  Problem problem = problemOf(64, 64);
+  CHECK(contains(errorOf({.tileQ = 100}, problem, "sm_80"),
+                 "tile_q: expected a multiple of 16 from 16 to 1024, found 100"));
+  CHECK(contains(errorOf({.tileKV = 0}, problem, "sm_80"), "tile_kv: expected a multiple of 16"));
+  CHECK(contains(errorOf({.tileKV = -16}, problem, "cpu"), "found -16"));
+  CHECK(contains(errorOf({.tileKV = 1040}, problem, "cpu"), "found 1040"));
+  CHECK(contains(errorOf({.tileQ = 512}, problem, "sm_80"), "tiles up to 256, found 512"));
+  CHECK(contains(errorOf({.stages = 0}, problem, "sm_80"), "stages: expected 1 to 8, found 0"));
+  CHECK(contains(errorOf({.stages = 9}, problem, "sm_80"), "found 9"));
+  CHECK(contains(errorOf({.warps = 3}, problem, "sm_80"), "warps: expected 1, 2, 4, 8 or 16, found 3"));
+  CHECK(contains(errorOf({.warps = 0}, problem, "sm_80"), "found 0"));
+  CHECK(contains(errorOf({.warps = -4}, problem, "sm_80"), "found -4"));
+  CHECK(contains(errorOf({.rescaleThreshold = 17}, problem, "sm_80"), "rescale_threshold: expected 0 to 16, found 17"));
+  CHECK(contains(errorOf({.rescaleThreshold = NAN}, problem, "sm_80"), "found nan"));
+  CHECK(contains(errorOf({.stages = 2, .warps = 1}, problem, "cpu"), "stages: the cpu target has 1, found 2"));
+  CHECK(contains(errorOf({.stages = 1, .warps = 2}, problem, "cpu"), "warps: the cpu target has 1, found 2"));
+  CHECK(errorOf({.stages = 1, .warps = 1}, problem, "cpu") == "");
+}
+
+TEST_CASE("warps must share the owned rows evenly") {
+  Problem problem = problemOf(64, 64);
+  CHECK(contains(errorOf({.tileQ = 64, .warps = 8}, problem, "sm_80"),
+                 "warps=8 over tile_q=64: a warp owns at least 16 rows, so at most 4 warps fit"));
+  CHECK(contains(errorOf({.tileQ = 80, .warps = 4}, problem, "sm_80"), "tile_q=80 does not split evenly over warps=4"));
+  CHECK(contains(errorOf({.tileKV = 48, .warps = 2}, problem, "sm_80", KernelRole::DKV), "tile_kv=48"));
+  CHECK(errorOf({.tileKV = 64, .warps = 8}, problem, "sm_80", KernelRole::DKV) == "");
+  // 8 warps over 16 rows would split columns in 8: more than dim 16 has pieces of 8.
+  CHECK(contains(errorOf({.tileKV = 16, .warps = 8}, problemOf(16, 64), "sm_80", KernelRole::DKV),
+                 "dim_qk=16 is not a multiple of 64"));
+}
+
+TEST_CASE("head dims that CUDA kernels cannot take name the next valid one") {
+  Schedule schedule;
+  CHECK(contains(errorOf(schedule, problemOf(100, 64), "sm_80"), "dim_qk: sm_80 kernels take head dims that are "
+                                                                 "multiples of 8"));
+  CHECK(contains(errorOf(schedule, problemOf(100, 64), "sm_80"), "pad with zeros to 104"));
+  CHECK(contains(errorOf(schedule, problemOf(64, 264), "sm_80"), "dim_v: sm_80 kernels take head dims up to 256, found "
+                                                                 "264"));
+  CHECK(errorOf({.stages = 1, .warps = 1}, problemOf(100, 264), "cpu") == "");
+}
+
+TEST_CASE("overrides set fields for all kernels or for one") {
+  auto overrides = ScheduleOverrides::parse("tile_q=128, dkv.tile_q = 32,stages=3,order=longest_first,"
+                                            "rescale_threshold=8.5,dq.warps=2");
+  REQUIRE(overrides);
+  CHECK_FALSE(overrides->empty());
+  Schedule forward, dkv, dq;
+  REQUIRE(overrides->apply(KernelRole::Forward, forward));
+  REQUIRE(overrides->apply(KernelRole::DKV, dkv));
+  REQUIRE(overrides->apply(KernelRole::DQ, dq));
+  CHECK(forward.tileQ == 128);
+  CHECK(forward.stages == 3);
+  CHECK(forward.warps == 4);
+  CHECK((forward.order == Order::LongestFirst));
+  CHECK(forward.rescaleThreshold == 8.5);
+  CHECK(dkv.tileQ == 32);
+  CHECK(dkv.stages == 3);
+  CHECK(dq.tileQ == 128);
+  CHECK(dq.warps == 2);
+  CHECK(ScheduleOverrides::parse("")->empty());
+  CHECK(ScheduleOverrides::parse("  ")->empty());
+}
+
+TEST_CASE("overrides that say nothing sensible are refused") {
+  auto error = [](std::string_view text) {
+    auto overrides = ScheduleOverrides::parse(text);
+    return overrides ? std::string() : overrides.error().text();
+  };
+  CHECK(contains(error("tile=64"), "unknown field \"tile\""));
+  CHECK(contains(error("tile=64"), "tile_q, tile_kv, stages, warps, order, rescale_threshold"));
+  CHECK(contains(error("forward.tile=64"), "unknown field \"tile\""));
+  CHECK(contains(error("fwd.tile_q=64"), "expected forward, delta, dq or dkv, found \"fwd\""));
+  CHECK(contains(error("tile_q"), "expected field=value, found \"tile_q\""));
+  CHECK(contains(error("tile_q=64,"), "expected field=value"));
+  CHECK(contains(error(",tile_q=64"), "expected field=value"));
+  CHECK(contains(error("tile_q="), "expected an integer, found \"\""));
+  CHECK(contains(error("tile_q=sixty"), "expected an integer, found \"sixty\""));
+  CHECK(contains(error("tile_q=64x"), "found \"64x\""));
+  CHECK(contains(error("tile_q=99999999999"), "expected an integer"));
+  CHECK(contains(error("tile_q=60"), "expected a multiple of 16 from 16 to 1024, found 60"));
+  CHECK(contains(error("stages=0"), "expected 1 to 8, found 0"));
+  CHECK(contains(error("warps=5"), "1, 2, 4, 8 or 16"));
+  CHECK(contains(error("order=random"), "expected plain or longest_first, found \"random\""));
+  CHECK(contains(error("rescale_threshold=100"), "0 to 16"));
+  CHECK(contains(error("rescale_threshold=x"), "expected a number"));
+  CHECK(contains(error("tile_q=64,tile_q=32"), "tile_q is set twice"));
+}
+
+TEST_CASE("fields left open follow those that are set") {
+  // The default for DQ has 8 warps, which 64 rows have no room for.
+  auto make = [](std::string_view text, KernelRole role) {
+    return KernelPlan::make(problemOf(128, 128), target("sm_80"), role, *ScheduleOverrides::parse(text));
+  };
+  CHECK(Schedule::defaultFor(problemOf(128, 128), target("sm_80"), KernelRole::DQ).warps == 8);
+  auto plan = make("tile_q=64", KernelRole::DQ);
+  REQUIRE(plan);
+  CHECK(plan->schedule.tileQ == 64);
+  CHECK(plan->schedule.warps == 4);
+  auto impossible = make("tile_q=256,tile_kv=256", KernelRole::Forward);
+  REQUIRE_FALSE(impossible);
+  // The error is about the best candidate, not the last resort.
+  CHECK(contains(impossible.error().message, "shared memory: tile_q=256, tile_kv=256, stages=2"));
+}
+
+TEST_CASE("canonical text shows every field") {
+  CHECK(Schedule{}.canonicalText() == "tile_q=64,tile_kv=64,stages=2,warps=4,order=plain,rescale_threshold=0");
+  CHECK(Schedule{.order = Order::LongestFirst, .rescaleThreshold = 8.5}.canonicalText() ==
+        "tile_q=64,tile_kv=64,stages=2,warps=4,order=longest_first,rescale_threshold=8.5");
+}

@@ -1,0 +1,36 @@
+// Runs a problem's kernels on a target and times them: what `tilewright run` does between reading and writing tensors.
+#pragma once
+
+#include "ProblemOptions.h"
+#include "tilewright/Context.h"
+#include "tilewright/reference/Verify.h"
+
+namespace tilewright::tool {
+
+/// One kernel of the run.
+struct KernelRun {
+  Kernel kernel;
+  double milliseconds = 0; ///< Median of several launches.
+};
+
+struct AttentionRun {
+  std::vector<KernelRun> kernels; ///< In launch order: forward, then delta, dkv, dq for gradients.
+  Tensor o, lse, dQ, dK, dV;      ///< Host tensors; gradients are valid for Direction::Backward only.
+
+  const KernelRun &forward() const { return kernels.front(); }
+  double forwardMs() const { return kernels.front().milliseconds; }
+  double backwardMs() const;
+  bool allHits() const;
+  double compileMs() const; ///< Generation and compilation of all kernels; 0 when all came from the cache.
+  AttentionOutputs outputs() const;
+};
+
+/// Plans, prepares, runs and times. `device` is a CUDA ordinal, ignored on the CPU.
+Expected<AttentionRun> runAttention(Context &context, const ProblemInputs &inputs, const Target &target,
+                                    const ScheduleOverrides &overrides, int device = 0);
+
+/// The plans of a problem's kernels, forward first also for gradients.
+Expected<std::vector<KernelPlan>> plansOf(const Problem &problem, const Target &target,
+                                          const ScheduleOverrides &overrides);
+
+} // namespace tilewright::tool

@@ -1,0 +1,40 @@
+#include "Console.h"
+
+#include "Commands.h"
+#include <cstdio>
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace tilewright::tool {
+
+int reportError(const Error &error) {
+  fmt::print(stderr, "tilewright: {}\n", error.text());
+  if (!error.log.empty()) fmt::print(stderr, "\n{}\n", error.log);
+  return kError;
+}
+
+LogCallback logToStderr(bool verbose) {
+  return [verbose](LogLevel level, std::string_view message) {
+    if (level == LogLevel::Warning) fmt::print(stderr, "tilewright: warning: {}\n", message);
+    else if (verbose) fmt::print(stderr, "tilewright: {}\n", message);
+  };
+}
+
+Progress::Progress(std::string_view what) : shown(isatty(STDERR_FILENO)) {
+  if (!shown) return;
+  fmt::print(stderr, "{} ...", what);
+  std::fflush(stderr);
+}
+
+Progress::~Progress() {
+  if (shown) fmt::print(stderr, "\r\033[K");
+}
+
+std::string formatBytes(double bytes) {
+  const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 5; ++unit) bytes /= 1024;
+  return unit ? fmt::format("{:.1f} {}", bytes, units[unit]) : fmt::format("{:.0f} B", bytes);
+}
+
+} // namespace tilewright::tool
