@@ -67,9 +67,9 @@ Status list(const CacheOptions &options, const std::string &directory) {
   return {};
 }
 
-nlohmann::json toJson(const Evicted &evicted) { return {{"files", evicted.files}, {"bytes", evicted.bytes}}; }
+nlohmann::json toJson(const Evicted &evicted) { return {{"kernels", evicted.entries}, {"bytes", evicted.bytes}}; }
 std::string toText(const Evicted &evicted) {
-  return fmt::format("removed {} files, {}\n", evicted.files, formatBytes(static_cast<double>(evicted.bytes)));
+  return fmt::format("removed {} kernels, {}\n", evicted.entries, formatBytes(static_cast<double>(evicted.bytes)));
 }
 
 Status clear(const CacheOptions &options, const std::string &directory) {

@@ -51,8 +51,13 @@ Finding nvrtc(const Environment &e) {
   return {"NVRTC", true, fmt::format("{} ({})", (*opened)->version().text(), (*opened)->path()), ""};
 }
 
-Finding library(const char *what, std::vector<std::string> names, const char *purpose, const char *remedy) {
-  Expected<cuda::DynamicLibrary> opened = cuda::DynamicLibrary::open(what, names);
+Finding library(const Environment &e, const char *what, std::vector<std::string> names, const char *purpose,
+                const char *remedy) {
+  cuda::LibrarySearch search;
+  search.what = what;
+  search.names = std::move(names);
+  search.directories = cuda::cudaLibraryDirectories(e.libraryPath, e.cudaHome);
+  Expected<cuda::DynamicLibrary> opened = cuda::DynamicLibrary::open(search);
   if (!opened) return {what, false, fmt::format("not found; {}", purpose), remedy};
   return {what, true, opened->path(), ""};
 }
@@ -84,8 +89,8 @@ void addDoctorCommand(CLI::App &app, int &exitCode) {
     std::vector<Finding> findings = {cpu(), {"CPU compiler", true, Compiler::hostCompiler(), ""}};
     for (Finding &finding : driver(*environment)) findings.push_back(std::move(finding));
     findings.push_back(nvrtc(*environment));
-    findings.push_back(library("NCCL", {"libnccl.so.2"}, "needed for several GPUs", "install NVIDIA's package libnccl2"));
-    findings.push_back(library("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, "needed for training on GPUs",
+    findings.push_back(library(*environment, "NCCL", {"libnccl.so.2"}, "needed for several GPUs", "install NVIDIA's package libnccl2"));
+    findings.push_back(library(*environment, "cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, "needed for training on GPUs",
                                "install the CUDA toolkit's cuBLAS (libcublas)"));
     findings.push_back(cache(*environment));
     if (*json) {

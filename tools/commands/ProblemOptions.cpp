@@ -147,40 +147,31 @@ Status loadTables(const ProblemOptions &options, ProblemInputs &inputs, bool req
     if (!paths.emplace(text.substr(0, equals), text.substr(equals + 1)).second)
       return fail(Stage::Input, fmt::format("--table: '{}' is given twice", text.substr(0, equals)));
   }
-  std::map<std::string, TableSpec> specs;
+  // One entry a (name, axes): `doc[q] == doc[k]` reads one file in two ways.
+  std::map<std::pair<std::string, std::vector<TableAxis>>, TableSpec> specs;
   for (const std::string *text : {&options.mask, &options.score}) {
     if (text->empty()) continue;
     Expected<std::vector<TableSpec>> used = expr::tablesOf(*text);
     if (!used) return propagate(used);
-    for (TableSpec &spec : *used) {
-      auto [known, isNew] = specs.emplace(spec.name, spec);
-      if (!isNew && known->second.axes != spec.axes)
-        return fail(Stage::Input, fmt::format("table '{}' is read by different axes in --mask and --score", spec.name));
-    }
-  }
-  std::map<std::string, Table> loaded;
-  for (auto &[name, spec] : specs) {
-    auto path = paths.find(name);
-    if (path == paths.end()) {
-      if (!required) continue;
-      return fail(Stage::Input, fmt::format("table '{}' is read by an expression but not given", name),
-                  fmt::format("add --table {}=FILE.npy", name));
-    }
-    Expected<Table> table = readTable(path->second);
-    if (!table) return propagate(table);
-    spec.isFloat = table->isFloat();
-    loaded.emplace(name, std::move(*table));
+    for (TableSpec &spec : *used) specs.emplace(std::pair(spec.name, spec.axes), spec);
   }
   for (auto &[name, path] : paths)
-    if (!specs.count(name))
+    if (std::none_of(specs.begin(), specs.end(), [&](auto &spec) { return spec.second.name == name; }))
       return fail(Stage::Input, fmt::format("--table {}={}: no expression reads it", name, path));
-  for (auto &[name, spec] : specs) {
-    inputs.problem.tables.push_back(spec);
-    if (auto table = loaded.find(name); table != loaded.end()) {
+  for (auto &[key, spec] : specs) {
+    auto path = paths.find(spec.name);
+    if (path == paths.end() && required)
+      return fail(Stage::Input, fmt::format("table '{}' is read by an expression but not given", spec.name),
+                  fmt::format("add --table {}=FILE.npy", spec.name));
+    if (path != paths.end()) {
+      Expected<Table> table = readTable(path->second);
+      if (!table) return propagate(table);
+      spec.isFloat = table->isFloat();
       if (required)
-        if (Status status = table->second.check(spec, inputs.problem); !status) return status;
-      inputs.tables.push_back(std::move(table->second));
+        if (Status status = table->check(spec, inputs.problem); !status) return status;
+      inputs.tables.push_back(std::move(*table));
     }
+    inputs.problem.tables.push_back(spec);
   }
   return {};
 }
