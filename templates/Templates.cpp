@@ -1,5 +1,5 @@
-#include "tilewright/Templates.h"
 #include "EmbeddedTemplates.h"
+#include "tilewright/Templates.h"
 #include <algorithm>
 #include <vector>
 
@@ -7,8 +7,7 @@ namespace tilewright {
 
 std::string_view templateText(std::string_view name) {
   for (size_t i = 0; i < embeddedTemplateCount; ++i)
-    if (embeddedTemplateNames[i] == name)
-      return embeddedTemplateTexts[i];
+    if (embeddedTemplateNames[i] == name) return embeddedTemplateTexts[i];
   return {};
 }
 
@@ -21,8 +20,7 @@ struct Assembly {
   std::vector<std::string> seen;
 
   void add(const std::string &name) {
-    if (std::find(seen.begin(), seen.end(), name) != seen.end())
-      return;
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) return;
     seen.push_back(name);
     std::string_view source = templateText(name);
     if (source.empty()) {

@@ -4,14 +4,33 @@
 #include "tilewright/Environment.h"
 #include <exception>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace {
+
+/// CLI11 says that a subcommand is required where one is misspelt, without naming it.
+std::string describe(const CLI::ParseError &error, const CLI::App &app) {
+  const CLI::App *innermost = &app;
+  while (!innermost->get_subcommands().empty())
+    innermost = innermost->get_subcommands().front();
+  std::vector<std::string> rest = innermost->remaining(true), known;
+  if (error.get_name() != "RequiredError" || rest.empty()) return error.what();
+  for (const CLI::App *subcommand : innermost->get_subcommands([](const CLI::App *) { return true; }))
+    known.push_back(subcommand->get_name());
+  return fmt::format("unknown subcommand '{}'; expected one of {}", rest.front(), fmt::join(known, ", "));
+}
+
+} // namespace
 
 int main(int argc, char **argv) {
   using namespace tilewright::tool;
-  CLI::App app("Tilewright compiles attention: state a problem, get a kernel made for exactly that problem.", "tilewright");
+  CLI::App app("Tilewright compiles attention: state a problem, get a kernel made for exactly that problem.",
+               "tilewright");
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help of every subcommand");
   app.set_version_flag("--version", TILEWRIGHT_VERSION);
-  app.footer("`tilewright SUBCOMMAND --help` explains each with examples.\n\nENVIRONMENT\n" + tilewright::environmentHelp());
+  app.footer("`tilewright SUBCOMMAND --help` explains each with examples.\n\nENVIRONMENT\n" +
+             tilewright::environmentHelp());
   int exitCode = kSuccess;
   addRunCommand(app, exitCode);
   addCompileCommand(app, exitCode);
@@ -22,7 +41,7 @@ int main(int argc, char **argv) {
   } catch (const CLI::Success &help) {
     return app.exit(help);
   } catch (const CLI::ParseError &error) {
-    fmt::print(stderr, "tilewright: {}\n  hint: `tilewright{} --help` lists the options\n", error.what(),
+    fmt::print(stderr, "tilewright: {}\n  hint: `tilewright{} --help` lists the options\n", describe(error, app),
                app.get_subcommands().empty() ? "" : " " + app.get_subcommands().front()->get_name());
     return kError;
   } catch (const std::exception &error) { // out of memory, say: never a crash

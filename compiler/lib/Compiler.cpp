@@ -11,23 +11,12 @@ using namespace mlir;
 namespace tilewright {
 namespace {
 
-/// Blocks that an SM should hold: what shared memory and registers admit, so that ptxas keeps to the registers that
-/// this leaves each thread.
-int64_t blocksPerSM(const KernelPlan &plan) {
-  if (plan.role == KernelRole::Delta) return 1;
-  int64_t shared = plan.schedule.sharedBytes(plan.problem, plan.target, plan.role) + 1024; // 1 KiB is the system's
-  int64_t threads = 32 * plan.schedule.warps;
-  int64_t byShared = plan.target.sharedBytesPerSM / shared;
-  int64_t registers = plan.schedule.registersPerThread(plan.problem, plan.target, plan.role);
-  int64_t byRegisters = plan.target.registersPerSM / (threads * std::max<int64_t>(registers, 1));
-  return std::clamp<int64_t>(std::min(byShared, byRegisters), 1, 4);
-}
-
 Expected<GeneratedCode> generateCuda(ModuleOp module, const KernelPlan &plan, const StageObserver &observer) {
   ScheduleSm80Options options;
   options.stages = plan.schedule.stages;
   options.warps = plan.schedule.warps;
-  options.minBlocks = blocksPerSM(plan);
+  options.columnWarps = plan.schedule.columnWarps;
+  options.minBlocks = plan.schedule.blocksPerSM;
   options.longestFirst = plan.schedule.order == Order::LongestFirst;
   options.rescaleThreshold = plan.schedule.rescaleThreshold;
   Status ran = runPasses(module, "schedule-sm80", observer, {[&] { return createScheduleSm80(options); }});

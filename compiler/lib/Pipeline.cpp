@@ -59,8 +59,8 @@ Expected<OwningOpRef<ModuleOp>> buildTiled(MLIRContext &context, const KernelPla
   options.tileQ = plan.schedule.tileQ;
   options.tileKV = plan.schedule.tileKV;
   options.symbol = plan.symbol();
-  Status ran = runPasses(module->get(), "tile", observer, {[&] { return createTile(options); },
-                                                          [] { return createCSEPass(); }});
+  Status ran = runPasses(module->get(), "tile", observer, {[&] { return createTile(options); }, [] { return createCSEPass(); },
+                          [] { return createSymbolDCEPass(); }}); // a kernel keeps the functions it uses
   if (!ran) return propagate(ran);
   return module;
 }

@@ -25,7 +25,7 @@ struct FakeCuda {
     unsigned blocks, threads, sharedBytes;
     int32_t batch; ///< KernelArgs::batch of the parameter.
   } lastLaunch{};
-  int sharedAttribute = 0;
+  std::atomic<int> sharedAttribute{0};
 };
 
 using FakeCudaControls = FakeCuda *(*)();

@@ -50,7 +50,8 @@ TEST_CASE("known values: a seed means the same numbers everywhere") {
   CHECK(randomBits(1, 2, 3) == 9613205829653846581u);
   const double expected[] = {1.212974797475391, -0.6538243314076115, -1.7753083493687052, -1.3502992894320103};
   const Tensor t = normal(ElementType::F64, {1, 1, 1, 4}, Layout::BSHD, 42);
-  for (int64_t d = 0; d < 4; ++d) CHECK(std::fabs(t.at(0, 0, 0, d) - expected[d]) < 1e-12);
+  for (int64_t d = 0; d < 4; ++d)
+    CHECK(std::fabs(t.at(0, 0, 0, d) - expected[d]) < 1e-12);
 }
 
 TEST_CASE("values are standard normal") {
@@ -98,6 +99,13 @@ TEST_CASE("the same values in every layout, other values in other streams and se
   CHECK(different == 0);
   CHECK(equalStream < 5);
   CHECK(equalSeed < 5);
+}
+
+TEST_CASE("a value depends on its index alone, not on where rows begin") {
+  const Tensor rows = normal(ElementType::F64, {1, 1, 5, 7}, Layout::BSHD, 9);
+  const Tensor line = normal(ElementType::F64, {1, 1, 1, 35}, Layout::BSHD, 9);
+  for (int64_t i = 0; i < 35; ++i)
+    CHECK(rows.at(0, 0, i / 7, i % 7) == line.at(0, 0, 0, i));
 }
 
 TEST_CASE("patterns do to the scores what they say") {

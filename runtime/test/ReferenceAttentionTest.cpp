@@ -256,6 +256,21 @@ TEST_CASE("finite scores at the floor of fp32 are not a mask, a score of -infini
   CHECK(result.dQ.at(0, 0, 1, 3) == expected.dQ.at(0, 0, 1, 3));
 }
 
+TEST_CASE("a row whose every score is -infinity is empty, and hides what its keys hold") {
+  AttentionCase c;
+  c.problem = shape(1, 1, 1, 3, 6, 4, 2);
+  c.problem.score = "where(q == 1 || k < 2, log(0.0), s)";
+  fill(c, ElementType::F32, 4);
+  c.data.v.set(0, 0, 1, 0, std::nan(""));
+  const AttentionResult result = reference(c);
+  CHECK(result.lse.at(0, 0, 1, 0) == -kInfinity);
+  CHECK(result.o.at(0, 0, 1, 0) == 0);
+  CHECK(result.dQ.at(0, 0, 1, 0) == 0);
+  CHECK(std::isfinite(result.o.at(0, 0, 2, 0)));
+  CHECK(std::isfinite(result.dQ.at(0, 0, 2, 0)));
+  CHECK(result.dV.at(0, 0, 1, 0) == 0);
+}
+
 TEST_CASE("threads, and which rows are asked for, change nothing in a row's result") {
   AttentionCase c;
   c.problem = shape(2, 4, 2, 150, 70, 8, 5);

@@ -5,12 +5,8 @@
 
 namespace tw {
 
-template <class Element> struct Unit16 {
-  static constexpr int elements = 8;
-};
-template <> struct Unit16<F32> {
-  static constexpr int elements = 4;
-};
+template <class Element> struct Unit16 { static constexpr int elements = 8; };
+template <> struct Unit16<F32> { static constexpr int elements = 4; };
 
 __device__ __forceinline__ float2 widen(UInt32 pair, BF16) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));

@@ -60,13 +60,11 @@ template <class Classify> struct ClassifiedWalk {
   __device__ __forceinline__ TileVisit next() {
     TileVisit visit;
     while (possible == 0) {
-      if (chunk + 32 >= tiles)
-        return visit;
+      if (chunk + 32 >= tiles) return visit;
       chunk += 32;
       int tile = chunk + int(threadIdx.x % 32);
       TileClass found = {false, false};
-      if (tile < tiles)
-        found = classify(tile, head);
+      if (tile < tiles) found = classify(tile, head);
       possible = __ballot_sync(0xffffffffu, found.possible);
       certain = __ballot_sync(0xffffffffu, found.certain);
     }

@@ -1,7 +1,7 @@
-// dQ from keys relative to their mean. The rows of dS sum to zero, so dQ_i = sum_j dS_ij K_j = sum_j dS_ij (K_j - c) for
-// any c. In 16 bits the sums are not zero: rounding of dS, and of O inside delta, leaves r_i, and a common offset of the
-// keys enters dQ as r_i times the offset, however large. Subtracting r_i c with c near the keys' mean takes that out
-// again. Only for scores without a score function: its slopes would break the zero sums.
+// dQ from keys relative to their mean. The rows of dS sum to zero, so dQ_i = sum_j dS_ij K_j = sum_j dS_ij (K_j - c)
+// for any c. In 16 bits the sums are not zero: rounding of dS, and of O inside delta, leaves r_i, and a common offset
+// of the keys enters dQ as r_i times the offset, however large. Subtracting r_i c with c near the keys' mean takes that
+// out again. Only for scores without a score function: its slopes would break the zero sums.
 #pragma once
 #include "common/RowDot.cuh"
 #include "sm80/Mma.cuh"
@@ -21,12 +21,8 @@ template <int M> struct RowSums {
   }
 };
 
-template <class Element> struct PackedOnes {
-  static constexpr UInt32 value = 0x3f803f80u;
-};
-template <> struct PackedOnes<F16> {
-  static constexpr UInt32 value = 0x3c003c00u;
-};
+template <class Element> struct PackedOnes { static constexpr UInt32 value = 0x3f803f80u; };
+template <> struct PackedOnes<F16> { static constexpr UInt32 value = 0x3c003c00u; };
 
 template <class Element, int M, int K>
 __device__ __forceinline__ void addRowSums(RowSums<M> &sums, const Operand<Element, M, K> &a) {
@@ -39,15 +35,13 @@ __device__ __forceinline__ void addRowSums(RowSums<M> &sums, const Operand<Eleme
       for (int i = 0; i < M / 16; ++i)
         mmaFragment<Element>(sums.x[i], a.x[p][i][k], ones, ones);
 }
-/// The same for A^T, whose rows are columns [aCol, aCol + M) of a shared tile. The inner dimension is dealt out to `Parts`
-/// warps; each adds its own part.
-template <int Parts, int M, class TileA>
-__device__ __forceinline__ void addRowSumsFromTransposed(RowSums<M> &sums, const TileA &a, int aCol, int part) {
-  static_assert(TileA::rows % (16 * Parts) == 0, "each warp has a part");
+/// The same for A^T, whose rows are columns [aCol, aCol + M) of a shared tile.
+template <int M, class TileA>
+__device__ __forceinline__ void addRowSumsFromTransposed(RowSums<M> &sums, const TileA &a, int aCol) {
   constexpr UInt32 ones = PackedOnes<typename TileA::Element>::value;
-  SharedTransposedA<TileA> from(a, part * 16, aCol);
+  SharedTransposedA<TileA> from(a, 0, aCol);
 #pragma unroll
-  for (int k = 0; k < TileA::rows / 16; k += Parts)
+  for (int k = 0; k < TileA::rows / 16; ++k)
 #pragma unroll
     for (int p = TileA::planes - 1; p >= 0; --p)
 #pragma unroll
@@ -58,12 +52,16 @@ __device__ __forceinline__ void addRowSumsFromTransposed(RowSums<M> &sums, const
       }
 }
 
-__device__ __forceinline__ float2 loadPair(const BF16 *from) { return widen(*reinterpret_cast<const UInt32 *>(from), BF16{}); }
-__device__ __forceinline__ float2 loadPair(const F16 *from) { return widen(*reinterpret_cast<const UInt32 *>(from), F16{}); }
+__device__ __forceinline__ float2 loadPair(const BF16 *from) {
+  return widen(*reinterpret_cast<const UInt32 *>(from), BF16{});
+}
+__device__ __forceinline__ float2 loadPair(const F16 *from) {
+  return widen(*reinterpret_cast<const UInt32 *>(from), F16{});
+}
 __device__ __forceinline__ float2 loadPair(const F32 *from) { return *reinterpret_cast<const float2 *>(from); }
 
-/// Mean of up to 16 rows spread over a (rows, Dim) matrix, by all `Threads` threads of the block, as fp32 in shared memory
-/// at `to`; 0 where it is not finite. Any value is valid, so a sample serves as well as the whole.
+/// Mean of up to 16 rows spread over a (rows, Dim) matrix, by all `Threads` threads of the block, as fp32 in shared
+/// memory at `to`; 0 where it is not finite. Any value is valid, so a sample serves as well as the whole.
 template <int Threads, int Dim, class Element>
 __device__ __forceinline__ void sampleMeanRow(UInt32 to, const Element *matrix, Int64 rowStride, int rows) {
   constexpr int samples = 16;

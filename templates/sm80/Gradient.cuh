@@ -6,8 +6,8 @@
 
 namespace tw {
 
-/// p = exp(s - LSE), queries along the rows; `lse` is the shared address of the first row's LSE. The row statistics stay
-/// in shared memory because registers are what the backward kernels run out of first.
+/// p = exp(s - LSE), queries along the rows; `lse` is the shared address of the first row's LSE. The row statistics
+/// stay in shared memory because registers are what the backward kernels run out of first.
 template <int M, int N, class Scores>
 __device__ __forceinline__ void probabilities(Accumulator<M, N> &s, UInt32 lse, const Scores &scores) {
 #pragma unroll
@@ -78,8 +78,7 @@ __device__ __forceinline__ void clearInvisible(Accumulator<M, N> &x, int q0, int
     for (int j = 0; j < N / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (!visible(q0 + fragmentRow(i, e), k0 + fragmentCol(j, e)))
-          x.x[i][j][e] = 0.f;
+        if (!visible(q0 + fragmentRow(i, e), k0 + fragmentCol(j, e))) x.x[i][j][e] = 0.f;
 }
 template <int M, int N, class Visible>
 __device__ __forceinline__ void clearInvisibleTransposed(Accumulator<M, N> &x, int q0, int k0, Visible visible) {
@@ -89,8 +88,7 @@ __device__ __forceinline__ void clearInvisibleTransposed(Accumulator<M, N> &x, i
     for (int j = 0; j < N / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (!visible(q0 + fragmentCol(j, e), k0 + fragmentRow(i, e)))
-          x.x[i][j][e] = 0.f;
+        if (!visible(q0 + fragmentCol(j, e), k0 + fragmentRow(i, e))) x.x[i][j][e] = 0.f;
 }
 
 /// A score function's value and its derivative with respect to the scaled product.

@@ -107,6 +107,7 @@ template <int Pitch> __device__ __forceinline__ UInt32 laneAcross() {
 
 /// A's 16 x 16 block (row block i, k block) in plane p, from wherever A lies.
 template <class Element, int M, int K> struct RegisterA {
+  static constexpr bool inRegisters = true;
   const Operand<Element, M, K> &operand;
   __device__ __forceinline__ void load(UInt32 (&x)[4], int p, int i, int k) const {
 #pragma unroll
@@ -115,6 +116,7 @@ template <class Element, int M, int K> struct RegisterA {
   }
 };
 template <class Tile> struct SharedA {
+  static constexpr bool inRegisters = false;
   UInt32 address;
   __device__ __forceinline__ SharedA(const Tile &tile, int row, int col)
       : address(tile.address + row * Tile::pitch + col * 2 + laneDown<Tile::pitch>()) {}
@@ -124,6 +126,7 @@ template <class Tile> struct SharedA {
 };
 /// A is the transpose of the tile: A's rows are the tile's columns.
 template <class Tile> struct SharedTransposedA {
+  static constexpr bool inRegisters = false;
   UInt32 address;
   __device__ __forceinline__ SharedTransposedA(const Tile &tile, int row, int col)
       : address(tile.address + row * Tile::pitch + col * 2 + laneAcross<Tile::pitch>()) {}
@@ -157,7 +160,9 @@ template <class Element, int K, int M, int N, class A, class B>
 __device__ __forceinline__ void multiplyBlocks(Accumulator<M, N> &sums, const A &a, const B &b) {
   constexpr int planes = Format<Element>::planes;
   static_assert(K % 16 == 0 && M % 16 == 0 && N % 16 == 0, "whole blocks");
-#pragma unroll
+  // Six products a step need no unrolling to stay busy; without it fragments of many steps would be live at once.
+  constexpr int steps = planes > 1 && !A::inRegisters ? 1 : K / 16;
+#pragma unroll steps
   for (int k = 0; k < K / 16; ++k) {
     UInt32 left[planes][M / 16][4];
 #pragma unroll
@@ -168,6 +173,8 @@ __device__ __forceinline__ void multiplyBlocks(Accumulator<M, N> &sums, const A 
 #pragma unroll
     for (int n = 0; n < N / 16; ++n) {
       UInt32 right[planes][4];
+      if constexpr (planes > 1)
+        __syncwarp(); // Keeps the assembler from loading many blocks ahead, which the registers would not bear.
 #pragma unroll
       for (int p = 0; p < planes; ++p)
         b.load(right[p], p, n, k);

@@ -1,7 +1,7 @@
-// Sums of one tile by many blocks: dQ of the fused backward pass (FlashAttention-2, algorithm 2, line 15). The fp32 sums
-// live in global memory in the order of accumulator fragments, 32 lanes of one fragment side by side, so that every
-// reduction and every load is contiguous; convertSums brings them to rows. Addition order between blocks is free, so
-// results differ in the last bits from run to run.
+// Sums of one tile by many blocks: dQ of the fused backward pass (FlashAttention-2, algorithm 2, line 15). The fp32
+// sums live in global memory in the order of accumulator fragments, 32 lanes of one fragment side by side, so that
+// every reduction and every load is contiguous; convertSums brings them to rows. Addition order between blocks is free,
+// so results differ in the last bits from run to run.
 #pragma once
 #include "common/Args.cuh"
 #include "sm80/Centre.cuh"

@@ -58,8 +58,7 @@ __device__ __forceinline__ void applyMask(Accumulator<M, N> &s, int q0, int k0, 
     for (int j = 0; j < N / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (!visible(q0 + fragmentRow(i, e), k0 + fragmentCol(j, e)))
-          s.x[i][j][e] = minusInfinity();
+        if (!visible(q0 + fragmentRow(i, e), k0 + fragmentCol(j, e))) s.x[i][j][e] = minusInfinity();
 }
 
 } // namespace tw

@@ -9,14 +9,10 @@
 namespace tw {
 
 /// How a storage type lies in shared memory. 16-bit types lie as they are. F32 is split into three bf16 planes,
-/// x = high + middle + low, each the rounded rest of the ones before: 24 bits in all, so that the tensor cores' bf16 path
-/// serves it with fp32's own accuracy.
-template <class Element> struct Format {
-  static constexpr int planes = 1;
-};
-template <> struct Format<F32> {
-  static constexpr int planes = 3;
-};
+/// x = high + middle + low, each the rounded rest of the ones before: 24 bits in all, so that the tensor cores' bf16
+/// path serves it with fp32's own accuracy.
+template <class Element> struct Format { static constexpr int planes = 1; };
+template <> struct Format<F32> { static constexpr int planes = 3; };
 
 /// `Rows` x `Cols` elements, `Cols` a multiple of 16. `Width` >= Cols sets the pitch where a tile shares its memory
 /// with a wider one.
@@ -133,9 +129,9 @@ __device__ __forceinline__ int freshThreadIndex() {
   return index;
 }
 
-/// Starts copying rows [firstRow, firstRow + Rows) of `source`. Rows from `rowLimit` on and columns from `Dim` on become
-/// zero and their memory is never read. F32 is loaded, split and stored at once: complete when the call returns, but
-/// like every copy visible to other threads only after waitCopies() and a block barrier.
+/// Starts copying rows [firstRow, firstRow + Rows) of `source`. Rows from `rowLimit` on and columns from `Dim` on
+/// become zero and their memory is never read. F32 is loaded, split and stored at once: complete when the call returns,
+/// but like every copy visible to other threads only after waitCopies() and a block barrier.
 template <class Element, int Threads, int Dim, int Rows, int Cols, int Width>
 __device__ __forceinline__ void copyTileAsync(const SharedTile<Element, Rows, Cols, Width> &tile,
                                               const TileSource<Element, Threads, Dim, Cols> &source, int firstRow,
@@ -156,11 +152,11 @@ __device__ __forceinline__ void copyTileAsync(const SharedTile<Element, Rows, Co
                     row < rowsLeft - step * rowStep && (Dim == Cols || unit < Dim / 8));
     }
   } else {
-#pragma unroll
+    // A step of F32 holds eight loaded values: two at a time are what the registers bear.
+#pragma unroll(Tile::planes == 1 ? steps : 2)
     for (int step = 0; step < steps; ++step) {
       int index = thread + step * Threads;
-      if (total % Threads != 0 && index >= total)
-        break;
+      if (total % Threads != 0 && index >= total) break;
       int row = index / units, unit = index % units;
       bool inside = row < rowsLeft && unit * 8 < Dim;
       const Element *from = source.matrix + Int64(firstRow + row) * source.rowStride + unit * 8;
@@ -187,8 +183,7 @@ template <int Threads, int Rows>
 __device__ __forceinline__ void copyRowsAsync(UInt32 to, const float *source, int firstRow, int rowLimit) {
 #pragma unroll
   for (int row = threadIdx.x; row < roundUp<Threads>(Rows); row += Threads)
-    if (Rows % Threads == 0 || row < Rows)
-      copy4Async(to + row * 4, source + firstRow + row, firstRow + row < rowLimit);
+    if (Rows % Threads == 0 || row < Rows) copy4Async(to + row * 4, source + firstRow + row, firstRow + row < rowLimit);
 }
 
 } // namespace tw

@@ -110,8 +110,7 @@ __device__ __forceinline__ void storeLse(float *lse, const RowStats<M> &stats, i
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int row = row0 + fragmentRow(i, 2 * half);
-      if (threadIdx.x % 4 == 0 && row < rowLimit)
-        lse[row] = stats.max[i][half];
+      if (threadIdx.x % 4 == 0 && row < rowLimit) lse[row] = stats.max[i][half];
     }
 }
 

@@ -20,17 +20,20 @@ const char *const kExpressionHelp =
 void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
   auto group = [&](const char *name) { return command.add_option_group(name); };
   CLI::App *shape = group("Shape");
-  shape->add_option("--batch", batch, "Batch entries")->capture_default_str();
-  shape->add_option("--heads", heads, "Query heads, or H:HKV with fewer kv heads (GQA)")->capture_default_str();
-  shape->add_option("--seq", seq, "Sequence length, or SQ:SK")->capture_default_str();
-  shape->add_option("--dim", dim, "Head dimension, or D:DV where v's differs")->capture_default_str();
+  given = {
+      shape->add_option("--batch", batch, "Batch entries")->capture_default_str(),
+      shape->add_option("--heads", heads, "Query heads, or H:HKV with fewer kv heads (GQA)")->capture_default_str(),
+      shape->add_option("--seq", seq, "Sequence length, or SQ:SK")->capture_default_str(),
+      shape->add_option("--dim", dim, "Head dimension, or D:DV where v's differs")->capture_default_str(),
+  };
   shape->add_option("--dtype", dtype, "bf16, fp16 or fp32; with bf16, uint16 .npy files are bfloat16 bit patterns")
       ->capture_default_str();
   shape->add_option("--layout", layout, "bshd (batch, seq, heads, dim) or bhsd")->capture_default_str();
 
   CLI::App *function = group("Function");
   function->add_flag("--causal", causal, "Query i sees keys j <= i + SK - SQ");
-  function->add_option("--window", window, "L,R: keys from L before to R after the diagonal, inclusive; -1 is no bound");
+  function->add_option("--window", window,
+                       "L,R: keys from L before to R after the diagonal, inclusive; -1 is no bound");
   function->add_option("--mask", mask, "Condition of q and k; and-ed with --causal and --window");
   function->add_option("--score", score, "Number to use instead of the scaled score s");
   function->add_option("--softcap", softcap, "Use CAP * tanh(s / CAP); 0 is none")->capture_default_str();
@@ -51,7 +54,9 @@ void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
   input->add_option("--k", k, "k as a .npy file");
   input->add_option("--v", v, "v as a .npy file");
   input->add_option("--do", dO, "Gradient of o as a .npy file, for --backward");
-  input->add_option("--seed", seed, "Seed of the random tensors used without files")->capture_default_str();
+  input->add_option("--seed", seed, "Seed of the random tensors used without files")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   input->add_option("--data", data, "Kind of random tensors: normal, outliers, sink, equal, negative")
       ->capture_default_str();
 }
@@ -69,7 +74,8 @@ Expected<std::pair<int64_t, int64_t>> parsePair(std::string_view option, std::st
   bool good = number(text.substr(0, colon), first);
   second = first;
   if (good && colon != std::string_view::npos) good = number(text.substr(colon + 1), second);
-  if (!good) return fail(Stage::Input, fmt::format("{}: expected a whole number N or two as N:M, found '{}'", option, text));
+  if (!good)
+    return fail(Stage::Input, fmt::format("{}: expected a whole number N or two as N:M, found '{}'", option, text));
   return std::pair(first, second);
 }
 
@@ -82,8 +88,10 @@ Expected<Window> parseWindow(std::string_view text) {
   };
   if (comma == std::string_view::npos || !parse(text.substr(0, comma), window.left) ||
       !parse(text.substr(comma + 1), window.right))
-    return fail(Stage::Input,
-                fmt::format("--window: expected L,R with two whole numbers of at least 0, or -1 for no bound, found '{}'", text));
+    return fail(
+        Stage::Input,
+        fmt::format("--window: expected L,R with two whole numbers of at least 0, or -1 for no bound, found '{}'",
+                    text));
   return window;
 }
 
@@ -108,7 +116,9 @@ Status readTensors(const ProblemOptions &options, Problem &problem, RandomTensor
   if (problem.direction == Direction::Backward && options.dO.empty())
     return fail(Stage::Input, "--backward with tensors from files needs the gradient of o: --do FILE.npy");
   NpyTensorOptions how{problem.layout, problem.dtype == DType::BF16};
-  File files[] = {{"--q", options.q, tensors.q}, {"--k", options.k, tensors.k}, {"--v", options.v, tensors.v},
+  File files[] = {{"--q", options.q, tensors.q},
+                  {"--k", options.k, tensors.k},
+                  {"--v", options.v, tensors.v},
                   {"--do", options.dO, tensors.dO}};
   for (File &file : files) {
     if (file.path.empty()) continue;
@@ -128,13 +138,32 @@ Status readTensors(const ProblemOptions &options, Problem &problem, RandomTensor
 
   auto expect = [&](const File &file, TensorShape shape) -> Status {
     if (!file.tensor.valid() || file.tensor.shape() == shape) return {};
-    return fail(Stage::Input, fmt::format("{} ({}): expected shape {} to fit the other tensors, found {}", file.path,
-                                          file.option, shape.text(problem.layout),
-                                          file.tensor.shape().text(problem.layout)));
+    return fail(Stage::Input,
+                fmt::format("{} ({}): expected shape {} to fit the other tensors, found {}", file.path, file.option,
+                            shape.text(problem.layout), file.tensor.shape().text(problem.layout)));
   };
   if (Status status = expect(files[1], shapeOfK(problem)); !status) return status;
   if (Status status = expect(files[2], shapeOfV(problem)); !status) return status;
   return expect(files[3], shapeOfO(problem));
+}
+
+/// Files say their shape themselves; options that are given too must agree.
+Status checkStatedShape(const ProblemOptions &options, const Problem &stated, const Problem &found) {
+  auto text = [](const std::string &name, const Problem &p) {
+    if (name == "--batch") return fmt::format("{}", p.batch);
+    if (name == "--heads") return fmt::format("{}:{}", p.headsQ, p.headsKV);
+    if (name == "--seq") return fmt::format("{}:{}", p.seqQ, p.seqKV);
+    return fmt::format("{}:{}", p.dimQK, p.dimV);
+  };
+  for (const CLI::Option *option : options.given) {
+    std::string name = option->get_name(), expected = text(name, stated), actual = text(name, found);
+    if (option->count() && expected != actual)
+      return fail(Stage::Input,
+                  fmt::format("{} {}: expected {} as in the files, found {}", name, option->as<std::string>(), actual,
+                              expected),
+                  "with --q, --k and --v the shape comes from the files: leave the option out");
+  }
+  return {};
 }
 
 /// Finds the tables that the expressions mention and loads their files.
@@ -149,11 +178,12 @@ Status loadTables(const ProblemOptions &options, ProblemInputs &inputs, bool req
   }
   // One entry a (name, axes): `doc[q] == doc[k]` reads one file in two ways.
   std::map<std::pair<std::string, std::vector<TableAxis>>, TableSpec> specs;
-  for (const std::string *text : {&options.mask, &options.score}) {
-    if (text->empty()) continue;
-    Expected<std::vector<TableSpec>> used = expr::tablesOf(*text);
+  for (auto &[what, text] : {std::pair("mask", options.mask), std::pair("score", options.score)}) {
+    if (text.empty()) continue;
+    Expected<std::vector<TableSpec>> used = expr::tablesOf(text, what);
     if (!used) return propagate(used);
-    for (TableSpec &spec : *used) specs.emplace(std::pair(spec.name, spec.axes), spec);
+    for (TableSpec &spec : *used)
+      specs.emplace(std::pair(spec.name, spec.axes), spec);
   }
   for (auto &[name, path] : paths)
     if (std::none_of(specs.begin(), specs.end(), [&](auto &spec) { return spec.second.name == name; }))
@@ -180,7 +210,8 @@ Status loadTables(const ProblemOptions &options, ProblemInputs &inputs, bool req
 
 std::vector<expr::TableData> ProblemInputs::tableData() const {
   std::vector<expr::TableData> data;
-  for (const Table &table : tables) data.push_back(table.data());
+  for (const Table &table : tables)
+    data.push_back(table.data());
   return data;
 }
 
@@ -216,8 +247,11 @@ Expected<ProblemInputs> makeInputs(const ProblemOptions &options, bool withTenso
   }
 
   inputs.fromFiles = withTensors && !(options.q.empty() && options.k.empty() && options.v.empty());
-  if (inputs.fromFiles)
+  if (inputs.fromFiles) {
+    Problem stated = p;
     if (Status status = readTensors(options, p, inputs.tensors); !status) return propagate(status);
+    if (Status status = checkStatedShape(options, stated, p); !status) return propagate(status);
+  }
   if (Status status = loadTables(options, inputs, withTensors); !status) return propagate(status);
   if (Status status = p.validate(); !status) return propagate(status);
   if (withTensors && !inputs.fromFiles) {

@@ -21,6 +21,7 @@ struct ProblemOptions {
   std::string q, k, v, dO; ///< .npy files; all of q, k, v or none
   uint64_t seed = 0;
   std::string data = "normal";
+  std::vector<const CLI::Option *> given; ///< Options of the shape, to tell a stated value from a default.
 
   void addTo(CLI::App &command, bool withTensors);
 };

@@ -52,7 +52,8 @@ private:
 int64_t countEmptyRows(const Tensor &lse) {
   const float *values = static_cast<const float *>(lse.data());
   int64_t count = lse.bytes() / 4, empty = 0;
-  for (int64_t i = 0; i < count; ++i) empty += std::isinf(values[i]) && values[i] < 0;
+  for (int64_t i = 0; i < count; ++i)
+    empty += std::isinf(values[i]) && values[i] < 0;
   return empty;
 }
 
@@ -76,20 +77,34 @@ nlohmann::json toJson(const Report &report) {
   for (const KernelRun &k : run.kernels) {
     const KernelPlan &plan = k.kernel.plan();
     const PrepareReport &prepared = k.kernel.report();
-    kernels.push_back({{"role", toString(plan.role)}, {"schedule", plan.schedule}, {"plan", plan.hash()},
-                       {"symbol", plan.symbol()}, {"ms", k.milliseconds},
-                       {"cache", {{"hit", prepared.cacheHit()}, {"origin", toString(prepared.origin)},
-                                  {"compile_ms", prepared.generateMs + prepared.compileMs}, {"load_ms", prepared.loadMs},
-                                  {"total_ms", prepared.totalMs}}}});
+    kernels.push_back({{"role", toString(plan.role)},
+                       {"schedule", plan.schedule},
+                       {"plan", plan.hash()},
+                       {"symbol", plan.symbol()},
+                       {"ms", k.milliseconds},
+                       {"cache",
+                        {{"hit", prepared.cacheHit()},
+                         {"origin", toString(prepared.origin)},
+                         {"compile_ms", prepared.generateMs + prepared.compileMs},
+                         {"load_ms", prepared.loadMs},
+                         {"total_ms", prepared.totalMs}}}});
   }
-  nlohmann::json json = {
-      {"problem", report.inputs.problem}, {"target", report.target.name},
-      {"schedule", run.forward().kernel.plan().schedule}, {"plan", run.forward().kernel.plan().hash()},
-      {"tiles", {{"empty", report.tiles.counts.empty}, {"full", report.tiles.counts.full}, {"partial", report.tiles.counts.partial}}},
-      {"ms", run.forwardMs()}, {"tflops", report.forwardTflops()},
-      {"score_matrix_bytes", report.scoreMatrixBytes()}, {"rows_that_see_nothing", report.emptyRows},
-      {"visible_pairs", report.tiles.visiblePairs},
-      {"cache", {{"hit", run.allHits()}, {"compile_ms", run.compileMs()}}}, {"kernels", kernels}, {"ok", report.ok()}};
+  nlohmann::json json = {{"problem", report.inputs.problem},
+                         {"target", report.target.name},
+                         {"schedule", run.forward().kernel.plan().schedule},
+                         {"plan", run.forward().kernel.plan().hash()},
+                         {"tiles",
+                          {{"empty", report.tiles.counts.empty},
+                           {"full", report.tiles.counts.full},
+                           {"partial", report.tiles.counts.partial}}},
+                         {"ms", run.forwardMs()},
+                         {"tflops", report.forwardTflops()},
+                         {"score_matrix_bytes", report.scoreMatrixBytes()},
+                         {"rows_that_see_nothing", report.emptyRows},
+                         {"visible_pairs", report.tiles.visiblePairs},
+                         {"cache", {{"hit", run.allHits()}, {"compile_ms", run.compileMs()}}},
+                         {"kernels", kernels},
+                         {"ok", report.ok()}};
   if (report.inputs.problem.direction == Direction::Backward) {
     json["backward_ms"] = run.backwardMs();
     json["backward_tflops"] = report.backwardTflops();
@@ -117,7 +132,8 @@ void print(const Report &report, bool picture) {
   const Problem &p = report.inputs.problem;
   const AttentionRun &run = report.run;
   fmt::print("problem   {} x {} heads ({} kv), q {} x kv {}, dim {}{}, {}, {}\n", p.batch, p.headsQ, p.headsKV, p.seqQ,
-             p.seqKV, p.dimQK, p.dimV != p.dimQK ? fmt::format(":{}", p.dimV) : "", toString(p.dtype), toString(p.layout));
+             p.seqKV, p.dimQK, p.dimV != p.dimQK ? fmt::format(":{}", p.dimV) : "", toString(p.dtype),
+             toString(p.layout));
   if (std::string mask = p.fullMask(); !mask.empty()) fmt::print("mask      {}\n", mask);
   if (std::string score = p.fullScore(); !score.empty()) fmt::print("score     {}\n", score);
   fmt::print("target    {}{}\n", report.target.name, report.target.isCpu() ? " (" + report.target.cpuLevel + ")" : "");
@@ -136,7 +152,9 @@ void print(const Report &report, bool picture) {
   if (p.direction == Direction::Backward)
     fmt::print("backward  {:.3f} ms, {:.3f} TFLOP/s\n", run.backwardMs(), report.backwardTflops());
   fmt::print("never existed: a score matrix of {}\n", formatBytes(report.scoreMatrixBytes()));
-  if (report.emptyRows) fmt::print("note      {} of {} query rows see no key: o = 0, lse = -inf\n", report.emptyRows, p.batch * p.headsQ * p.seqQ);
+  if (report.emptyRows)
+    fmt::print("note      {} of {} query rows see no key: o = 0, lse = -inf\n", report.emptyRows,
+               p.batch * p.headsQ * p.seqQ);
   if (report.inputsNonFinite) fmt::print("note      the inputs hold NaN or infinity; rows that see them give NaN\n");
   if (!report.verification) return;
   const Verification &v = *report.verification;
@@ -161,9 +179,9 @@ Expected<Report> makeReport(const RunOptions &options) {
   if (!inputs) return propagate(inputs);
   report.inputs = std::move(*inputs);
   const RandomTensors &t = report.inputs.tensors;
-  report.inputsNonFinite = report.inputs.fromFiles &&
-                           (hasNonFinite(t.q.view()) || hasNonFinite(t.k.view()) || hasNonFinite(t.v.view()) ||
-                            (t.dO.valid() && hasNonFinite(t.dO.view())));
+  report.inputsNonFinite =
+      report.inputs.fromFiles && (hasNonFinite(t.q.view()) || hasNonFinite(t.k.view()) || hasNonFinite(t.v.view()) ||
+                                  (t.dO.valid() && hasNonFinite(t.dO.view())));
 
   static Compiler compiler;
   ContextOptions contextOptions;
@@ -178,7 +196,8 @@ Expected<Report> makeReport(const RunOptions &options) {
   report.emptyRows = countEmptyRows(report.run.lse);
 
   const Schedule &schedule = report.run.forward().kernel.plan().schedule;
-  Expected<TileMap> tiles = TileMap::make(report.inputs.problem, schedule.tileQ, schedule.tileKV, report.inputs.tableData());
+  Expected<TileMap> tiles =
+      TileMap::make(report.inputs.problem, schedule.tileQ, schedule.tileKV, report.inputs.tableData());
   if (!tiles) return propagate(tiles);
   report.tiles = std::move(*tiles);
 
@@ -202,9 +221,11 @@ void addRunCommand(CLI::App &app, int &exitCode) {
   auto options = std::make_shared<RunOptions>();
   options->problem.addTo(*command, true);
   CLI::App *output = command->add_option_group("Output");
-  output->add_option("--out", options->out, "Write o.npy, lse.npy and with --backward dq.npy, dk.npy, dv.npy into this folder");
+  output->add_option("--out", options->out,
+                     "Write o.npy, lse.npy and with --backward dq.npy, dk.npy, dv.npy into this folder");
   output->add_flag("--verify", options->verify, "Compare with standard attention in double precision");
-  output->add_option("--verify-rows", options->verifyRows, "Check only so many query rows a head (o, lse, dq)");
+  output->add_option("--verify-rows", options->verifyRows, "Check only so many query rows a head (o, lse, dq)")
+      ->check(CLI::NonNegativeNumber);
   output->add_flag("--picture", options->picture, "Show which tiles are full, partial and skipped");
   output->add_flag("--json", options->json, "One JSON object on stdout");
   output->add_option("--device", options->device, "GPU to use, from 0")->capture_default_str();
@@ -221,8 +242,10 @@ void addRunCommand(CLI::App &app, int &exitCode) {
       exitCode = reportError(report.error());
       return;
     }
-    if (options->json) fmt::print("{}\n", toJson(*report).dump());
-    else print(*report, options->picture);
+    if (options->json)
+      fmt::print("{}\n", toJson(*report).dump());
+    else
+      print(*report, options->picture);
     exitCode = report->ok() ? kSuccess : kWrongResult;
   });
 }

@@ -1,5 +1,5 @@
-// Run-time arguments of a CPU kernel: the fields of KernelArgs as values. A field is loaded once, at the kernel's entry,
-// when it is first asked for.
+// Run-time arguments of a CPU kernel: the fields of KernelArgs as values. A field is loaded once, at the kernel's
+// entry, when it is first asked for.
 #pragma once
 
 #include "Emitter.h"
@@ -21,7 +21,8 @@ struct TableView {
 
 class Arguments {
 public:
-  /// `block` is the pointer to KernelArgs. Loads are inserted before `anchor`, an operation of the kernel's entry block.
+  /// `block` is the pointer to KernelArgs. Loads are inserted before `anchor`, an operation of the kernel's entry
+  /// block.
   Arguments(Emitter &e, Value block, mlir::Operation *anchor) : e(e), block(block), anchor(anchor) {}
 
   Value batch() { return int32(offsetof(KernelArgs, batch)); }

@@ -11,12 +11,13 @@ namespace {
 /// + a broadcast leave room to overlap iterations and make 2 loads for 3.2 multiply-adds; AVX2 and SSE have 16
 /// registers, 12 + 2 + 1.
 int64_t columnsInRegisters(const Emitter &e, int64_t vectors) {
+  if (const char *j = getenv("TW_JR")) return atoi(j);
   int64_t accumulators = e.lanes == 16 ? (vectors == 3 ? 24 : 16) : 12;
   return std::max<int64_t>(1, std::min<int64_t>(accumulators / vectors, 8));
 }
 
 /// Steps of the inner dimension written out in a loop body.
-constexpr int64_t kUnroll = 4;
+#define kUnroll (getenv("TW_U") ? atoi(getenv("TW_U")) : 4)
 
 class DotEmitter {
 public:
@@ -52,7 +53,8 @@ public:
           }
           return next;
         });
-        for (int64_t v = 0; v < vectors; ++v) result.store(sums[v], column, v);
+        for (int64_t v = 0; v < vectors; ++v)
+          result.store(sums[v], column, v);
       });
     });
   }
@@ -78,7 +80,8 @@ private:
       for (int64_t step = 0; step < number; ++step) {
         SmallVector<Value, 4> weights;
         for (int64_t v = 0; v < vectors; ++v)
-          weights.push_back(e.load(e.vectorOf(e.f32), e.advance(fromA, (step * vectors + v) * e.lanes * 4), 4 * e.lanes));
+          weights.push_back(
+              e.load(e.vectorOf(e.f32), e.advance(fromA, (step * vectors + v) * e.lanes * 4), 4 * e.lanes));
         for (int64_t j = 0; j < count; ++j) {
           Value scalar = e.load(e.f32, e.advance(fromB, step * stepOfB() + j * columnStepOfB()), 4);
           Value factor = e.broadcast(scalar);
@@ -114,7 +117,8 @@ private:
 void emitDot(Emitter &e, const TileBuffer &a, const TileBuffer &b, const TileBuffer &c, const DotOptions &options) {
   DotEmitter dot(e, a, b, c, options);
   if (!options.skipZeros || !b.finite) return dot.emit();
-  e.branch(b.finite, [&] { dot.emit(); }, [&] { dot.emitSkippingZeros(); });
+  e.branch(
+      b.finite, [&] { dot.emit(); }, [&] { dot.emitSkippingZeros(); });
 }
 
 } // namespace tilewright::cpu

@@ -1,8 +1,8 @@
 // tw.dot: the register-tiled matrix product.
 //
-// C = A B or A B^T with A and C in panels (own rows along the lanes) and B row-major. A block of C, panelVectors vectors
-// by `columnsInRegisters` columns, stays in registers while the inner dimension runs: each step loads the panel's vectors
-// of A, broadcasts one scalar of B a column, and does one fused multiply-add an accumulator.
+// C = A B or A B^T with A and C in panels (own rows along the lanes) and B row-major. A block of C, panelVectors
+// vectors by `columnsInRegisters` columns, stays in registers while the inner dimension runs: each step loads the
+// panel's vectors of A, broadcasts one scalar of B a column, and does one fused multiply-add an accumulator.
 #pragma once
 
 #include "TileStorage.h"

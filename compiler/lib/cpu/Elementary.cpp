@@ -19,7 +19,8 @@ constexpr double kRounder = 12582912.0;
 /// coefficients[0] + x (coefficients[1] + ...)
 Value polynomial(Emitter &e, Value x, ArrayRef<double> coefficients) {
   Value sum = e.number(x.getType(), coefficients.back());
-  for (double c : llvm::reverse(coefficients.drop_back())) sum = e.fma(sum, x, e.number(x.getType(), c));
+  for (double c : llvm::reverse(coefficients.drop_back()))
+    sum = e.fma(sum, x, e.number(x.getType(), c));
   return sum;
 }
 
@@ -43,9 +44,9 @@ Value emitExp2NonPositive(Emitter &e, Value x) {
   Value rounder = e.number(type, kRounder);
   Value shifted = e.add(x, rounder);
   Value fraction = e.sub(x, e.sub(shifted, rounder));
-  Value mantissa = polynomial(e, fraction,
-                              {1.0, 0.6931470036506653, 0.24022242426872253, 0.05550733581185341, 0.009671512991189957,
-                               0.0013264729641377926});
+  Value mantissa = polynomial(
+      e, fraction,
+      {1.0, 0.6931470036506653, 0.24022242426872253, 0.05550733581185341, 0.009671512991189957, 0.0013264729641377926});
   // The integer part, still in the low bits of `shifted`, goes straight into the exponent field.
   Value scaled = e.bitcast(type, e.add(e.bitcast(bits, mantissa), shiftLeft(e, e.bitcast(bits, shifted), 23)));
   return e.select(e.compare(CmpFPredicate::OLT, x, e.number(type, -126.0)), e.number(type, 0.0), scaled);
@@ -58,8 +59,8 @@ Value emitExp(Emitter &e, Value x) {
   Value n = e.sub(shifted, e.number(type, kRounder));
   Value r = e.fma(n, e.number(type, -kLn2High), clamped);
   r = e.fma(n, e.number(type, -kLn2Low), r);
-  Value tail = polynomial(e, r,
-                          {0.5, 0.1666652113199234, 0.04166838899254799, 0.008368710055947304, 0.001381461275741458});
+  Value tail =
+      polynomial(e, r, {0.5, 0.1666652113199234, 0.04166838899254799, 0.008368710055947304, 0.001381461275741458});
   Value mantissa = e.add(e.fma(e.mul(r, r), tail, r), e.number(type, 1.0));
   // 2^n in two factors, so that results beyond either end of the normal range come out right.
   Value whole = e.sub(e.bitcast(bits, shifted), e.constant(bits, 0x4b400000));

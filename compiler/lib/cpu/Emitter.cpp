@@ -105,8 +105,7 @@ void Emitter::store(Value value, Value address, unsigned alignment) {
 Value Emitter::maskedLoad(Type element, Value address, Value condition, unsigned alignment) {
   VectorType type = vectorOf(element);
   Value zero = arith::ConstantOp::create(*this, getZeroAttr(type));
-  return LLVM::MaskedLoadOp::create(*this, type, address, condition, zero,
-                                    getI32IntegerAttr(alignment));
+  return LLVM::MaskedLoadOp::create(*this, type, address, condition, zero, getI32IntegerAttr(alignment));
 }
 void Emitter::loop(Value begin, Value end, int64_t step, function_ref<void(Value)> body) {
   auto op = scf::ForOp::create(*this, begin, end, constant(step));

@@ -25,9 +25,9 @@ public:
   /// `element`, or a vector of it where `shape` is a vector.
   static Type like(Type shape, Type element);
 
-  Value constant(int64_t value);                  ///< i64
-  Value constant(Type type, int64_t value);       ///< Integer or vector of integers
-  Value number(Type type, double value);          ///< f32 or vector of f32
+  Value constant(int64_t value);            ///< i64
+  Value constant(Type type, int64_t value); ///< Integer or vector of integers
+  Value number(Type type, double value);    ///< f32 or vector of f32
   Value splat(double value) { return number(vectorOf(f32), value); }
 
   Value add(Value a, Value b);

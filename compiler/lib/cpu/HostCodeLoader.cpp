@@ -15,8 +15,7 @@ using Entry = void (*)(const KernelArgs *args, int64_t begin, int64_t end, void 
 
 class JitCode : public HostCode {
 public:
-  JitCode(std::unique_ptr<llvm::orc::ExecutorProcessControl> process)
-      : session(std::move(process)), layer(session) {}
+  JitCode(std::unique_ptr<llvm::orc::ExecutorProcessControl> process) : session(std::move(process)), layer(session) {}
   ~JitCode() override { llvm::consumeError(session.endSession()); }
 
   llvm::Error load(std::span<const char> object, const std::string &symbol) {
@@ -41,8 +40,8 @@ private:
 };
 
 tl::unexpected<Error> failLoad(const std::string &symbol, llvm::Error error) {
-  return fail(Stage::Load, fmt::format("CPU kernel {}: the object cannot be linked: {}", symbol,
-                                       llvm::toString(std::move(error))),
+  return fail(Stage::Load,
+              fmt::format("CPU kernel {}: the object cannot be linked: {}", symbol, llvm::toString(std::move(error))),
               "If it came from the cache, `tilewright cache verify` finds damaged entries.");
 }
 
@@ -50,8 +49,8 @@ tl::unexpected<Error> failLoad(const std::string &symbol, llvm::Error error) {
 
 Expected<std::unique_ptr<HostCode>> loadObject(std::span<const char> object, const std::string &symbol) {
   // Linking runs on the calling thread: many threads may load at once, each in a session of its own.
-  auto process = llvm::orc::SelfExecutorProcessControl::Create(
-      nullptr, std::make_unique<llvm::orc::InPlaceTaskDispatcher>());
+  auto process =
+      llvm::orc::SelfExecutorProcessControl::Create(nullptr, std::make_unique<llvm::orc::InPlaceTaskDispatcher>());
   if (!process) return failLoad(symbol, process.takeError());
   auto code = std::make_unique<JitCode>(std::move(*process));
   // The session reports problems of its own through this; lookup's error says the same.

@@ -3,7 +3,6 @@
 
 #include "ConvertToLlvm.h"
 #include "HostTarget.h"
-#include "tilewright/passes/Passes.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Pass/PassManager.h"
@@ -11,6 +10,7 @@
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
+#include "tilewright/passes/Passes.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -152,7 +152,8 @@ Expected<HostObject> compileToObject(ModuleOp module, const Target &target, cons
     code->print(stream, nullptr);
     llvm::SmallVector<char> text;
     std::unique_ptr<llvm::Module> copy = llvm::CloneModule(*code);
-    if (emit(*copy, **machine, llvm::CodeGenFileType::AssemblyFile, text)) texts->assembly.assign(text.begin(), text.end());
+    if (emit(*copy, **machine, llvm::CodeGenFileType::AssemblyFile, text))
+      texts->assembly.assign(text.begin(), text.end());
   }
 
   llvm::SmallVector<char> bytes;

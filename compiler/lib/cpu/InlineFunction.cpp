@@ -1,8 +1,8 @@
 #include "InlineFunction.h"
 
 #include "Elementary.h"
-#include "tilewright/dialect/Tw.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "tilewright/dialect/Tw.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -23,7 +23,8 @@ FailureOr<Emitter::Carried> InlineFunction::evaluate(ValueRange late) {
     if (!mapping.contains(argument)) mapping.map(argument, *next++);
   if (failed(expand(mapping))) return failure();
   Emitter::Carried results;
-  for (Value v : function.getBody().front().getTerminator()->getOperands()) results.push_back(mapping.lookup(v));
+  for (Value v : function.getBody().front().getTerminator()->getOperands())
+    results.push_back(mapping.lookup(v));
   return results;
 }
 
@@ -47,15 +48,15 @@ FailureOr<Emitter::Carried> InlineFunction::expandOperation(Operation &op, Value
   if (auto read = dyn_cast<tw::ReadTableOp>(op))
     return Emitter::Carried{readTable(read.getTable(), read.getElement().getType(), operands)};
   if (isa<tw::TableBoundsOp>(op)) return tableBounds(op, operands);
-  if (op.getNumRegions() || op.getNumResults() != 1 ||
-      !isa<arith::ArithDialect, math::MathDialect>(op.getDialect()))
+  if (op.getNumRegions() || op.getNumResults() != 1 || !isa<arith::ArithDialect, math::MathDialect>(op.getDialect()))
     return op.emitOpError("has no CPU form inside a mask, score or bounds function");
 
   // Lanes differ as soon as one operand's do.
   Emitter::Carried values(operands);
   bool vector = llvm::any_of(values, [](Value v) { return isa<VectorType>(v.getType()); });
   if (vector)
-    for (Value &v : values) v = e.broadcast(v);
+    for (Value &v : values)
+      v = e.broadcast(v);
 
   Value result = llvm::TypeSwitch<Operation *, Value>(&op)
                      .Case([&](math::ExpOp) { return emitExp(e, values[0]); })
@@ -115,7 +116,8 @@ Emitter::Carried InlineFunction::tableBounds(Operation &op, ValueRange operands)
                             e.maxSigned(e.load(e.i32, e.advance(view.tileMax, offset), 4), carried[1])};
   });
   if (bounds.getMin().getType() == e.i64)
-    for (Value &v : extremes) v = e.toI64(v);
+    for (Value &v : extremes)
+      v = e.toI64(v);
   return extremes;
 }
 

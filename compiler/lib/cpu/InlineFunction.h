@@ -1,5 +1,5 @@
-// Masks, scores and tile bounds are functions of single positions. Here they become code inside a kernel: scalar code, or
-// vector code for a whole vector of own rows at once.
+// Masks, scores and tile bounds are functions of single positions. Here they become code inside a kernel: scalar code,
+// or vector code for a whole vector of own rows at once.
 #pragma once
 
 #include "Arguments.h"

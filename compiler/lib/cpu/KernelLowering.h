@@ -3,8 +3,8 @@
 
 #include "InlineFunction.h"
 #include "TileCopy.h"
-#include "tilewright/dialect/Tw.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "tilewright/dialect/Tw.h"
 
 namespace tilewright::cpu {
 
@@ -47,8 +47,8 @@ private:
   mlir::LogicalResult finishIteration(mlir::Operation *yield, llvm::ArrayRef<TileBuffer> carried);
   mlir::FailureOr<Emitter::Carried> call(mlir::FlatSymbolRefAttr symbol, mlir::ValueRange operands);
 
-  /// The tile that an operation may overwrite to make its result: the operand's own place when nothing reads the operand
-  /// later, else a new one.
+  /// The tile that an operation may overwrite to make its result: the operand's own place when nothing reads the
+  /// operand later, else a new one.
   TileBuffer placeOver(Value operand, mlir::Operation *op);
   /// The same with the operand's contents in it.
   TileBuffer claim(Value operand, mlir::Operation *op);

@@ -1,5 +1,5 @@
-// Loops of a kernel. Carried tiles stay in one place: the operations of the body work on it in place, so an iteration ends
-// with nothing to copy.
+// Loops of a kernel. Carried tiles stay in one place: the operations of the body work on it in place, so an iteration
+// ends with nothing to copy.
 #include "KernelLowering.h"
 
 #include "SoftmaxKernel.h"
@@ -79,7 +79,8 @@ LogicalResult KernelLowering::lowerFor(scf::ForOp loop) {
     assign(argument, carried.back());
     assign(result, carried.back());
   }
-  auto lowered = scf::ForOp::create(e, scalar(loop.getLowerBound()), scalar(loop.getUpperBound()), scalar(loop.getStep()));
+  auto lowered =
+      scf::ForOp::create(e, scalar(loop.getLowerBound()), scalar(loop.getUpperBound()), scalar(loop.getStep()));
   OpBuilder::InsertionGuard guard(e);
   e.setInsertionPointToStart(lowered.getBody());
   scalars.map(loop.getInductionVar(), lowered.getInductionVar());

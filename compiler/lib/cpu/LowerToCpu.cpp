@@ -1,8 +1,8 @@
 // tw-lower-to-cpu: tile level -> vectors and loops (Passes.td says what comes out).
 #include "KernelLowering.h"
-#include "tilewright/passes/Passes.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "tilewright/passes/Passes.h"
 
 using namespace mlir;
 

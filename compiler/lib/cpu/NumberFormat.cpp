@@ -50,10 +50,10 @@ Value singleToHalf(Emitter &e, Value value) {
   Value denormal = e.sub(e.bitcast(i32, sum), e.constant(i32, 0x3f000000));
   Value result = e.select(e.compare(CmpIPredicate::ult, magnitude, e.constant(i32, 113 << 23)), denormal, normal);
   // 65520 and above round to infinity.
-  result = e.select(e.compare(CmpIPredicate::uge, magnitude, e.constant(i32, 0x477ff000)), e.constant(i32, 0x7c00),
-                    result);
-  result = e.select(e.compare(CmpIPredicate::ugt, magnitude, e.constant(i32, 0x7f800000)), e.constant(i32, 0x7e00),
-                    result);
+  result =
+      e.select(e.compare(CmpIPredicate::uge, magnitude, e.constant(i32, 0x477ff000)), e.constant(i32, 0x7c00), result);
+  result =
+      e.select(e.compare(CmpIPredicate::ugt, magnitude, e.constant(i32, 0x7f800000)), e.constant(i32, 0x7e00), result);
   return orBits(e, result, sign);
 }
 

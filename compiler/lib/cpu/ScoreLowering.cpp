@@ -44,7 +44,8 @@ LogicalResult KernelLowering::forEachScore(FlatSymbolRefAttr symbol, const Score
   if (!function) return kernel.emitOpError("refers to ") << symbol << ", which does not exist";
   Type position = at.ownRow.getType();
   SmallVector<Attribute, 16> numbers;
-  for (int64_t lane = 0; lane < e.lanes; ++lane) numbers.push_back(e.getIntegerAttr(position, lane));
+  for (int64_t lane = 0; lane < e.lanes; ++lane)
+    numbers.push_back(e.getIntegerAttr(position, lane));
   Value laneNumbers = arith::ConstantOp::create(e, DenseElementsAttr::get(e.vectorOf(position), numbers));
   Value scale = scores ? e.broadcast(arguments->scale()) : Value();
   Value existing = e.minSigned(at.walked, e.constant(tile.cols));
@@ -87,7 +88,8 @@ static void fillColumns(Emitter &e, const TileBuffer &tile, Value first, double 
   forEachPanel(e, tile.rows, [&](Value panel) {
     PanelColumns columns(e, tile, panel);
     e.loop(e.minSigned(first, e.constant(tile.cols)), e.constant(tile.cols), 1, [&](Value column) {
-      for (int64_t v = 0; v < columns.vectors(); ++v) columns.store(e.splat(value), column, v);
+      for (int64_t v = 0; v < columns.vectors(); ++v)
+        columns.store(e.splat(value), column, v);
     });
   });
 }

@@ -13,8 +13,11 @@ namespace {
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Columns handled in one loop iteration, so that independent chains overlap.
-int64_t unrollFor(int64_t cols) { return cols % 4 == 0 ? 4 : 1; }
+/// Columns handled in one loop iteration: enough independent vectors, with those of a panel, to hide latencies.
+int64_t unrollFor(const Emitter &e, const TileBuffer &tile) {
+  int64_t columns = std::max<int64_t>(1, 4 / panelVectors(e, tile.rows));
+  return tile.cols % columns == 0 ? columns : 1;
+}
 
 /// A value per score: a column vector's panel lanes, or a row vector's element at `column`.
 Value rowValue(Emitter &e, const TileBuffer &tile, Value panel, Value column, int64_t vector) {
@@ -23,10 +26,11 @@ Value rowValue(Emitter &e, const TileBuffer &tile, Value panel, Value column, in
 }
 
 /// Runs `body(column)` for all columns, a few at a time.
-void forEachColumn(Emitter &e, int64_t cols, function_ref<void(Value)> body) {
-  int64_t unroll = unrollFor(cols);
-  e.loop(0, cols, unroll, [&](Value column) {
-    for (int64_t u = 0; u < unroll; ++u) body(e.add(column, e.constant(u)));
+void forEachColumn(Emitter &e, const TileBuffer &tile, function_ref<void(Value)> body) {
+  int64_t unroll = unrollFor(e, tile);
+  e.loop(0, tile.cols, unroll, [&](Value column) {
+    for (int64_t u = 0; u < unroll; ++u)
+      body(e.add(column, e.constant(u)));
   });
 }
 
@@ -40,16 +44,18 @@ void emitSoftmaxUpdate(Emitter &e, const TileBuffer &m, const TileBuffer &l, con
   forEachPanel(e, s.rows, [&](Value panel) {
     PanelColumns ms(e, m, panel), ls(e, l, panel), os(e, o, panel), scores(e, s, panel), weights(e, p, panel);
     Value first = e.constant(0);
-    int64_t vectors = scores.vectors(), unroll = unrollFor(s.cols);
+    int64_t vectors = scores.vectors(), unroll = unrollFor(e, s);
 
     Emitter::Carried before;
-    for (int64_t v = 0; v < vectors; ++v) before.push_back(ms.load(first, v));
+    for (int64_t v = 0; v < vectors; ++v)
+      before.push_back(ms.load(first, v));
     // A NaN score never becomes the maximum; it makes the row's sum NaN all the same.
     Emitter::Carried now = e.loop(0, s.cols, unroll, before, [&](Value column, ValueRange carried) {
       Emitter::Carried next;
       for (int64_t v = 0; v < vectors; ++v) {
         SmallVector<Value, 4> group;
-        for (int64_t u = 0; u < unroll; ++u) group.push_back(scores.load(e.add(column, e.constant(u)), v));
+        for (int64_t u = 0; u < unroll; ++u)
+          group.push_back(scores.load(e.add(column, e.constant(u)), v));
         while (group.size() > 1) {
           Value b = group.pop_back_val(), a = group.front();
           group.erase(group.begin());
@@ -76,14 +82,16 @@ void emitSoftmaxUpdate(Emitter &e, const TileBuffer &m, const TileBuffer &l, con
         ls.store(e.mul(ls.load(first, v), factors[v]), first, v);
         ms.store(now[v], first, v);
       }
-      forEachColumn(e, o.cols, [&](Value column) {
-        for (int64_t v = 0; v < vectors; ++v) os.store(e.mul(os.load(column, v), factors[v]), column, v);
+      forEachColumn(e, o, [&](Value column) {
+        for (int64_t v = 0; v < vectors; ++v)
+          os.store(e.mul(os.load(column, v), factors[v]), column, v);
       });
     });
 
     // Two partial sums a row: shorter chains of additions, in time and in rounding.
     int64_t partial = unroll > 1 ? 2 : 1;
-    for (int64_t i = 0; i < partial * vectors; ++i) sums.push_back(e.splat(0.0));
+    for (int64_t i = 0; i < partial * vectors; ++i)
+      sums.push_back(e.splat(0.0));
     sums = e.loop(0, s.cols, unroll, sums, [&](Value column, ValueRange carried) {
       Emitter::Carried next(carried);
       for (int64_t u = 0; u < unroll; ++u)
@@ -117,8 +125,9 @@ void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, con
       sums.push_back(e.select(nothing, e.splat(1.0), sum)); // o is 0 there
     }
     // A true division: n weights of 1 sum to n, and n / n is exactly 1 where n * (1 / n) need not be.
-    forEachColumn(e, o.cols, [&](Value column) {
-      for (int64_t v = 0; v < os.vectors(); ++v) os.store(e.div(os.load(column, v), sums[v]), column, v);
+    forEachColumn(e, o, [&](Value column) {
+      for (int64_t v = 0; v < os.vectors(); ++v)
+        os.store(e.div(os.load(column, v), sums[v]), column, v);
     });
   });
 }
@@ -126,7 +135,7 @@ void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, con
 void emitProbability(Emitter &e, const TileBuffer &s, const TileBuffer &lse, const TileBuffer &p) {
   forEachPanel(e, s.rows, [&](Value panel) {
     PanelColumns scores(e, s, panel), weights(e, p, panel);
-    forEachColumn(e, s.cols, [&](Value column) {
+    forEachColumn(e, s, [&](Value column) {
       for (int64_t v = 0; v < scores.vectors(); ++v) {
         Value score = scores.load(column, v);
         Value weight = expNonPositive(e, e.sub(score, rowValue(e, lse, panel, column, v)));
@@ -142,7 +151,7 @@ void emitSoftmaxGradient(Emitter &e, const TileBuffer &p, const TileBuffer &dp, 
                          const TileBuffer &ds) {
   forEachPanel(e, p.rows, [&](Value panel) {
     PanelColumns weights(e, p, panel), gradients(e, dp, panel), results(e, ds, panel);
-    forEachColumn(e, p.cols, [&](Value column) {
+    forEachColumn(e, p, [&](Value column) {
       for (int64_t v = 0; v < weights.vectors(); ++v) {
         Value weight = weights.load(column, v);
         Value gradient = e.sub(gradients.load(column, v), rowValue(e, delta, panel, column, v));
@@ -157,8 +166,9 @@ void emitScale(Emitter &e, const TileBuffer &from, Value factor, const TileBuffe
   forEachPanel(e, from.rows, [&](Value panel) {
     PanelColumns source(e, from, panel), result(e, to, panel);
     Value all = e.broadcast(factor);
-    forEachColumn(e, from.cols, [&](Value column) {
-      for (int64_t v = 0; v < source.vectors(); ++v) result.store(e.mul(source.load(column, v), all), column, v);
+    forEachColumn(e, from, [&](Value column) {
+      for (int64_t v = 0; v < source.vectors(); ++v)
+        result.store(e.mul(source.load(column, v), all), column, v);
     });
   });
 }
@@ -173,15 +183,17 @@ void emitRowDot(Emitter &e, const TileBuffer &a, const TileBuffer &b, const Tile
         next.push_back(e.fma(left.load(column, v), right.load(column, v), carried[v]));
       return next;
     });
-    for (int64_t v = 0; v < left.vectors(); ++v) sum.store(sums[v], e.constant(0), v);
+    for (int64_t v = 0; v < left.vectors(); ++v)
+      sum.store(sums[v], e.constant(0), v);
   });
 }
 
 void emitFill(Emitter &e, const TileBuffer &tile, float value) {
   forEachPanel(e, tile.rows, [&](Value panel) {
     PanelColumns columns(e, tile, panel);
-    forEachColumn(e, tile.cols, [&](Value column) {
-      for (int64_t v = 0; v < columns.vectors(); ++v) columns.store(e.splat(value), column, v);
+    forEachColumn(e, tile, [&](Value column) {
+      for (int64_t v = 0; v < columns.vectors(); ++v)
+        columns.store(e.splat(value), column, v);
     });
   });
 }
@@ -189,8 +201,9 @@ void emitFill(Emitter &e, const TileBuffer &tile, float value) {
 void emitCopy(Emitter &e, const TileBuffer &from, const TileBuffer &to) {
   forEachPanel(e, from.rows, [&](Value panel) {
     PanelColumns source(e, from, panel), result(e, to, panel);
-    forEachColumn(e, from.cols, [&](Value column) {
-      for (int64_t v = 0; v < source.vectors(); ++v) result.store(source.load(column, v), column, v);
+    forEachColumn(e, from, [&](Value column) {
+      for (int64_t v = 0; v < source.vectors(); ++v)
+        result.store(source.load(column, v), column, v);
     });
   });
 }

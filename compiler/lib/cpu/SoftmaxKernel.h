@@ -9,8 +9,8 @@ namespace tilewright::cpu {
 
 /// Online softmax (Milakov and Gimelshein 2018), all in place:
 ///   m' = max(m, rowmax s), p = exp(s - m'), l = exp(m - m') l + rowsum p, o = exp(m - m') o.
-/// s - m' is formed before anything is multiplied, so scores at the floor of fp32 stay finite. o is only touched where a
-/// maximum has grown: elsewhere the factor is exactly 1.
+/// s - m' is formed before anything is multiplied, so scores at the floor of fp32 stay finite. o is only touched where
+/// a maximum has grown: elsewhere the factor is exactly 1.
 void emitSoftmaxUpdate(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &s,
                        const TileBuffer &p);
 

@@ -95,7 +95,8 @@ void loadRows(Emitter &e, const TileSource &source, TileBuffer &tile, bool noteF
   }
   e.loop(existing, e.constant(tile.rows), 1, [&](Value r) {
     Value to = e.advance(tile.base, e.mul(r, e.constant(cols * 4)));
-    for (int64_t i = 0; i < pieces; ++i) e.store(zero, e.advance(to, (scalar ? i : firstColumn(e, cols, i)) * 4), 4);
+    for (int64_t i = 0; i < pieces; ++i)
+      e.store(zero, e.advance(to, (scalar ? i : firstColumn(e, cols, i)) * 4), 4);
   });
 }
 
@@ -111,26 +112,38 @@ void loadRowVector(Emitter &e, const TileSource &source, const TileBuffer &tile)
   });
 }
 
-/// Runs `body(panel, vector, first row of the vector)` for each vector of each panel.
-void forEachVector(Emitter &e, const TileBuffer &tile, function_ref<void(const PanelColumns &, int64_t, Value)> body) {
-  forEachPanel(e, tile.rows, [&](Value panel) {
-    PanelColumns columns(e, tile, panel);
-    for (int64_t v = 0; v < columns.vectors(); ++v)
-      body(columns, v, e.add(e.mul(panel, e.constant(columns.vectors() * e.lanes)), e.constant(v * e.lanes)));
+/// One vector's width of rows of a tile in panel layout: where its columns lie.
+struct RowStrip {
+  Value base;          ///< Address of column 0
+  int64_t columnBytes; ///< From one column to the next
+  Value firstRow;      ///< Of the tile (i64)
+
+  Value address(Emitter &e, Value column) const { return e.advance(base, e.mul(column, e.constant(columnBytes))); }
+};
+
+/// Runs `body` for each strip of a tile, in a loop: transposing code is long, so there is one copy of it.
+void forEachStrip(Emitter &e, const TileBuffer &tile, function_ref<void(const RowStrip &)> body) {
+  int64_t vectors = panelVectors(e, tile.rows), vectorBytes = e.lanes * 4;
+  e.loop(0, tile.rows / e.lanes, 1, [&](Value strip) {
+    Value count = e.constant(vectors);
+    Value panel = arith::DivSIOp::create(e, strip, count), vector = arith::RemSIOp::create(e, strip, count);
+    Value offset = e.add(e.mul(panel, e.constant(tile.cols * vectors * vectorBytes)),
+                         e.mul(vector, e.constant(vectorBytes)));
+    body({e.advance(tile.base, offset), vectors * vectorBytes, e.mul(strip, e.constant(e.lanes))});
   });
 }
 
 void loadPanels(Emitter &e, const TileSource &source, const TileBuffer &tile) {
   Value last = e.sub(source.length, e.constant(1));
-  forEachVector(e, tile, [&](const PanelColumns &columns, int64_t v, Value firstRow) {
-    Value row = e.add(source.row, firstRow);
+  forEachStrip(e, tile, [&](const RowStrip &strip) {
+    Value row = e.add(source.row, strip.firstRow);
     if (tile.cols < e.lanes) {
       e.loop(0, tile.cols, 1, [&](Value column) {
         e.loop(0, e.lanes, 1, [&](Value lane) {
           Value r = e.add(row, lane);
           Value x = emitLoadAsF32(e, source.stored, elementAddress(e, source, e.minSigned(r, last), column), true);
           x = e.select(e.compare(CmpIPredicate::sle, r, last), x, e.number(e.f32, 0.0));
-          e.store(x, e.advance(columns.address(column, v), e.mul(lane, e.constant(4))), 4);
+          e.store(x, e.advance(strip.address(e, column), e.mul(lane, e.constant(4))), 4);
         });
       });
       return;
@@ -145,8 +158,9 @@ void loadPanels(Emitter &e, const TileSource &source, const TileBuffer &tile) {
         square.push_back(e.select(e.compare(CmpIPredicate::sle, r, last), x, e.splat(0.0)));
       }
       transposeSquare(e, square);
+      Value to = strip.address(e, column);
       for (int64_t lane = 0; lane < e.lanes; ++lane)
-        columns.store(square[lane], e.add(column, e.constant(lane)), v);
+        e.store(square[lane], e.advance(to, lane * strip.columnBytes), 4 * e.lanes);
     });
   });
 }
@@ -164,23 +178,23 @@ void emitLoadTile(Emitter &e, const TileSource &source, TileBuffer &tile, bool n
 }
 
 void emitStoreTile(Emitter &e, const TileBuffer &tile, const TileSource &destination) {
-  forEachVector(e, tile, [&](const PanelColumns &columns, int64_t v, Value firstRow) {
-    Value row = e.add(destination.row, firstRow);
+  forEachStrip(e, tile, [&](const RowStrip &strip) {
+    Value row = e.add(destination.row, strip.firstRow);
     Value existing = e.minSigned(e.maxSigned(e.sub(destination.length, row), e.constant(0)), e.constant(e.lanes));
     if (tile.cols < e.lanes) {
       e.loop(0, tile.cols, 1, [&](Value column) {
         e.loop(e.constant(0), existing, 1, [&](Value lane) {
-          Value x = e.load(e.f32, e.advance(columns.address(column, v), e.mul(lane, e.constant(4))), 4);
+          Value x = e.load(e.f32, e.advance(strip.address(e, column), e.mul(lane, e.constant(4))), 4);
           emitStoreFromF32(e, destination.stored, x, elementAddress(e, destination, e.add(row, lane), column));
         });
       });
       return;
     }
     e.loop(0, vectorsOf(e, tile.cols), 1, [&](Value i) {
-      Value column = firstColumn(e, tile.cols, i);
+      Value column = firstColumn(e, tile.cols, i), from = strip.address(e, column);
       SmallVector<Value, 16> square;
       for (int64_t lane = 0; lane < e.lanes; ++lane)
-        square.push_back(columns.load(e.add(column, e.constant(lane)), v));
+        square.push_back(e.load(e.vectorOf(e.f32), e.advance(from, lane * strip.columnBytes), 4 * e.lanes));
       transposeSquare(e, square);
       for (int64_t lane = 0; lane < e.lanes; ++lane)
         e.branch(e.compare(CmpIPredicate::slt, e.constant(lane), existing), [&] {

@@ -1,7 +1,8 @@
 // Where the tiles of a kernel live in a thread's scratch memory, and how they are laid out there.
 //
 // A kernel's own rows run along the vector lanes. A tile that has them (scores, probabilities, accumulators, the owned
-// operand of a product) is stored in *panels* of P = panelVectors * lanes rows; inside a panel each column is contiguous:
+// operand of a product) is stored in *panels* of P = panelVectors * lanes rows; inside a panel each column is
+// contiguous:
 //   element (r, c) at ((r / P) * cols + c) * P + r % P.
 // The row reductions of softmax then are plain vertical vector operations, a product's result leaves its registers in
 // the layout that the next product reads, and nothing is transposed between the two.

@@ -37,25 +37,39 @@ std::string constantText(arith::ConstantOp constant) {
 
 const char *comparison(arith::CmpIPredicate predicate) {
   switch (predicate) {
-  case arith::CmpIPredicate::eq: return "==";
-  case arith::CmpIPredicate::ne: return "!=";
-  case arith::CmpIPredicate::slt: return "<";
-  case arith::CmpIPredicate::sle: return "<=";
-  case arith::CmpIPredicate::sgt: return ">";
-  case arith::CmpIPredicate::sge: return ">=";
-  default: llvm_unreachable("positions compare signed");
+  case arith::CmpIPredicate::eq:
+    return "==";
+  case arith::CmpIPredicate::ne:
+    return "!=";
+  case arith::CmpIPredicate::slt:
+    return "<";
+  case arith::CmpIPredicate::sle:
+    return "<=";
+  case arith::CmpIPredicate::sgt:
+    return ">";
+  case arith::CmpIPredicate::sge:
+    return ">=";
+  default:
+    llvm_unreachable("positions compare signed");
   }
 }
 
 const char *comparison(arith::CmpFPredicate predicate) {
   switch (predicate) {
-  case arith::CmpFPredicate::OEQ: return "==";
-  case arith::CmpFPredicate::UNE: return "!=";
-  case arith::CmpFPredicate::OLT: return "<";
-  case arith::CmpFPredicate::OLE: return "<=";
-  case arith::CmpFPredicate::OGT: return ">";
-  case arith::CmpFPredicate::OGE: return ">=";
-  default: llvm_unreachable("the expression language has no other comparison");
+  case arith::CmpFPredicate::OEQ:
+    return "==";
+  case arith::CmpFPredicate::UNE:
+    return "!=";
+  case arith::CmpFPredicate::OLT:
+    return "<";
+  case arith::CmpFPredicate::OLE:
+    return "<=";
+  case arith::CmpFPredicate::OGT:
+    return ">";
+  case arith::CmpFPredicate::OGE:
+    return ">=";
+  default:
+    llvm_unreachable("the expression language has no other comparison");
   }
 }
 
@@ -63,8 +77,10 @@ const char *comparison(arith::CmpFPredicate predicate) {
 std::string substitute(StringRef text, ArrayRef<std::string> operands) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '$' && i + 1 < text.size() && isdigit(text[i + 1])) result += operands[text[++i] - '0'];
-    else result += text[i];
+    if (text[i] == '$' && i + 1 < text.size() && isdigit(text[i + 1]))
+      result += operands[text[++i] - '0'];
+    else
+      result += text[i];
   }
   return result;
 }
@@ -89,7 +105,8 @@ std::string CudaText::bare(Value value) const {
 
 std::string CudaText::list(ValueRange values) const {
   std::string text;
-  for (Value value : values) text += (text.empty() ? "" : ", ") + bare(value);
+  for (Value value : values)
+    text += (text.empty() ? "" : ", ") + bare(value);
   return text;
 }
 
@@ -125,14 +142,15 @@ std::string CudaText::define(Operation *op) const {
       .Case([&](arith::SelectOp) { return fmt::format("({} ? {} : {})", in(0), in(1), in(2)); })
       .Case([&](tw::ReadTableOp o) {
         bool batched = o.getIndices().size() == 2;
-        return fmt::format("tw::readTable<{}>(args.tables[{}], {}, {})", cudaType(o.getElement().getType()), o.getTable(),
-                           batched ? bare(o.getIndices().front()) : "0", bare(o.getIndices().back()));
+        return fmt::format("tw::readTable<{}>(args.tables[{}], {}, {})", cudaType(o.getElement().getType()),
+                           o.getTable(), batched ? bare(o.getIndices().front()) : "0", bare(o.getIndices().back()));
       })
       .Case([&](tw::ArgumentOp o) { return fmt::format("args.{}", o.getField().str()); })
       .Case([&](tw::FieldOp o) { return fmt::format("{}.{}", expression(o.getObject()), o.getField().str()); })
       .Case([&](tw::ExpressionOp o) {
         SmallVector<std::string, 4> operands;
-        for (Value operand : o.getOperands()) operands.push_back(expression(operand));
+        for (Value operand : o.getOperands())
+          operands.push_back(expression(operand));
         return substitute(o.getText(), operands);
       })
       .Case([&](tw::MicroOp o) {

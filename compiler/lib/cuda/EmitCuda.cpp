@@ -1,9 +1,9 @@
 #include "tilewright/cuda/EmitCuda.h"
 
 #include "CudaText.h"
-#include "tilewright/Templates.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "tilewright/Templates.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <fmt/format.h>
 
@@ -26,9 +26,10 @@ public:
       parameters += fmt::format(", {} {}", cudaType(argument.getType()), name);
       text.name(argument, name);
     }
-    std::string out = fmt::format("__device__ __forceinline__ {} {}({}) {{\n", returnType(),
-                                  function.getSymName().str(), parameters);
-    for (Operation &op : body.without_terminator()) out += declare(op);
+    std::string out =
+        fmt::format("__device__ __forceinline__ {} {}({}) {{\n", returnType(), function.getSymName().str(), parameters);
+    for (Operation &op : body.without_terminator())
+      out += declare(op);
     auto results = body.getTerminator()->getOperands();
     out += results.size() == 1 ? "  return " : "  return {";
     for (auto [i, result] : llvm::enumerate(results)) {
@@ -51,8 +52,8 @@ private:
     if (isa<arith::ConstantOp>(op)) return "";
     if (auto bounds = dyn_cast<tw::TableBoundsOp>(op)) {
       std::string name = fmt::format("t{}", count++);
-      std::string line = fmt::format("  const tw::TableBounds {} = tw::tableBounds(args.tables[{}], {}, {}, {});\n", name,
-                                     bounds.getTable(), bounds.getBatch() ? text.bare(bounds.getBatch()) : "0",
+      std::string line = fmt::format("  const tw::TableBounds {} = tw::tableBounds(args.tables[{}], {}, {}, {});\n",
+                                     name, bounds.getTable(), bounds.getBatch() ? text.bare(bounds.getBatch()) : "0",
                                      text.bare(bounds.getFirst()), text.bare(bounds.getLast()));
       text.name(bounds.getMin(), name + ".min");
       text.name(bounds.getMax(), name + ".max");
@@ -74,8 +75,9 @@ private:
 class KernelPrinter {
 public:
   std::string print(tw::CudaKernelOp kernel) {
-    out = fmt::format("extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const __grid_constant__ tw::Args args) {{\n",
-                      kernel.getThreads(), kernel.getMinBlocks(), kernel.getSymName().str());
+    out = fmt::format(
+        "extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const __grid_constant__ tw::Args args) {{\n",
+        kernel.getThreads(), kernel.getMinBlocks(), kernel.getSymName().str());
     printBlock(kernel.getBody().front());
     return out + "}\n";
   }
@@ -85,7 +87,8 @@ private:
 
   void printBlock(Block &block) {
     ++depth;
-    for (Operation &op : block) printStatement(op);
+    for (Operation &op : block)
+      printStatement(op);
     --depth;
   }
 
@@ -98,12 +101,14 @@ private:
   void printStatement(Operation &op) {
     llvm::TypeSwitch<Operation *>(&op)
         .Case([&](tw::NameOp o) {
-          line(fmt::format("{} {} = {};", cudaType(o.getNamed().getType()), o.getIdentifier().str(), text.bare(o.getValue())));
+          line(fmt::format("{} {} = {};", cudaType(o.getNamed().getType()), o.getIdentifier().str(),
+                           text.bare(o.getValue())));
           text.name(o.getNamed(), o.getIdentifier().str());
         })
         .Case([&](tw::VariableOp o) {
           std::string arguments;
-          for (Value argument : o.getArguments()) arguments += (arguments.empty() ? "" : ", ") + text.bare(argument);
+          for (Value argument : o.getArguments())
+            arguments += (arguments.empty() ? "" : ", ") + text.bare(argument);
           line(fmt::format("{} {}{};", cudaType(o.getObject().getType()), o.getIdentifier().str(),
                            arguments.empty() ? "" : "(" + arguments + ")"));
           text.name(o.getObject(), o.getIdentifier().str());
@@ -114,9 +119,7 @@ private:
         .Case([&](tw::MicroOp o) {
           if (!o.getValue()) line(text.statement(o) + ";");
         })
-        .Case([&](tw::WhileOp o) {
-          printNested(fmt::format("while ({})", text.bare(o.getCondition())), o.getBody());
-        })
+        .Case([&](tw::WhileOp o) { printNested(fmt::format("while ({})", text.bare(o.getCondition())), o.getBody()); })
         .Case([&](tw::IfOp o) { printNested(fmt::format("if ({})", text.bare(o.getCondition())), o.getBody()); })
         .Case([&](tw::UnrollOp o) {
           std::string index = o.getIdentifier().str();
@@ -139,12 +142,14 @@ Expected<std::string> emitCuda(ModuleOp module) {
   if (!kernel) return fail(Stage::Emit, "the module holds no tw.cuda_kernel: a schedule pass must run first");
 
   SmallVector<std::string> names;
-  for (Attribute name : kernel.getTemplates()) names.push_back(cast<StringAttr>(name).str());
+  for (Attribute name : kernel.getTemplates())
+    names.push_back(cast<StringAttr>(name).str());
   SmallVector<std::string_view> views(names.begin(), names.end());
   std::string source = assembleTemplates(std::span<const std::string_view>(views.data(), views.size()));
 
   source += "\n// ---- constants\n";
-  for (Attribute declaration : kernel.getDeclarations()) source += cast<StringAttr>(declaration).str() + "\n";
+  for (Attribute declaration : kernel.getDeclarations())
+    source += cast<StringAttr>(declaration).str() + "\n";
   source += "\n// ---- mask, score and tile bounds\n";
   module.walk([&](func::FuncOp function) { source += FunctionPrinter(function).print(); });
   source += "\n// ---- kernel\n";

@@ -14,7 +14,7 @@ namespace tilewright {
 namespace {
 
 struct Options {
-  int64_t stages, warps, minBlocks;
+  int64_t stages, warps, columnWarps, minBlocks;
   bool longestFirst;
   double rescaleThreshold;
 };
@@ -23,7 +23,12 @@ struct Options {
 std::string suffixOf(StringRef tensor) { return tensor.upper(); }
 /// Field of tw::Args that holds a tensor.
 StringRef argumentOf(StringRef tensor) {
-  return llvm::StringSwitch<StringRef>(tensor).Case("do", "dO").Case("dq", "dQ").Case("dk", "dK").Case("dv", "dV").Default(tensor);
+  return llvm::StringSwitch<StringRef>(tensor)
+      .Case("do", "dO")
+      .Case("dq", "dQ")
+      .Case("dk", "dK")
+      .Case("dv", "dV")
+      .Default(tensor);
 }
 
 /// Schedules one kernel.
@@ -40,8 +45,10 @@ public:
     machine = tw::CudaKernelOp::create(b, kernel.getSymName(), options.warps * 32, options.minBlocks,
                                        b.getStrArrayAttr({}), b.getStrArrayAttr({}));
     b.createBlock(&machine.getBody());
-    if (kernel.getRole() == "delta") scheduleDelta();
-    else scheduleWalk();
+    if (kernel.getRole() == "delta")
+      scheduleDelta();
+    else
+      scheduleWalk();
     tw::YieldOp::create(b);
     SmallVector<StringRef> lines(declarations.begin(), declarations.end());
     machine.setDeclarationsAttr(b.getStrArrayAttr(lines));
@@ -55,7 +62,9 @@ private:
   void declare(const std::string &line) { declarations.push_back(line); }
   void useTemplates(ArrayRef<StringRef> names) { machine.setTemplatesAttr(b.getStrArrayAttr(names)); }
 
-  static const char *elementName(Type stored) { return stored.isBF16() ? "tw::BF16" : stored.isF16() ? "tw::F16" : "tw::F32"; }
+  static const char *elementName(Type stored) {
+    return stored.isBF16() ? "tw::BF16" : stored.isF16() ? "tw::F16" : "tw::F32";
+  }
 
   Type storedType() {
     for (tw::LoadOp load : ownLoads)
@@ -79,21 +88,33 @@ private:
   void declareConstants() {
     int64_t tileQ = ownsKV ? walkRows : ownRows, tileKV = ownsKV ? ownRows : walkRows;
     declare(fmt::format("using Element = {};", elementName(storedType())));
-    declare(fmt::format("constexpr int kDimQK = {}, kDimV = {}, kTileQ = {}, kTileKV = {};", dim("q"), dim("v"), tileQ, tileKV));
-    declare(fmt::format("constexpr int kStages = {}, kWarps = {}, kThreads = kWarps * 32, kWarpRows = {} / kWarps;",
-                        options.stages, options.warps, ownsKV ? "kTileKV" : "kTileQ"));
-    declare("constexpr int kPadQK = tw::roundUp<16>(kDimQK), kPadV = tw::roundUp<16>(kDimV);");
+    declare(fmt::format("constexpr int kDimQK = {}, kDimV = {}, kTileQ = {}, kTileKV = {};", dim("q"), dim("v"), tileQ,
+                        tileKV));
+    declare(
+        fmt::format("constexpr int kStages = {}, kWarps = {}, kColumnWarps = {}, kRowWarps = kWarps / kColumnWarps;",
+                    options.stages, options.warps, options.columnWarps));
+    declare(
+        fmt::format("constexpr int kThreads = kWarps * 32, kWarpRows = {} / kRowWarps, kWarpCols = {} / kColumnWarps;",
+                    ownsKV ? "kTileKV" : "kTileQ", ownsKV ? "kTileQ" : "kTileKV"));
+    declare("constexpr int kPadQK = tw::roundUp<16 * kColumnWarps>(kDimQK), kOwnQK = kPadQK / kColumnWarps;");
+    declare("constexpr int kPadV = tw::roundUp<16 * kColumnWarps>(kDimV), kOwnV = kPadV / kColumnWarps;");
     // Owned tiles first, then the rings. The q tile also stages o on its way out.
     std::string offset = "0";
-    for (tw::LoadOp load : ownLoads) declareTile(load, "1", offset);
-    for (tw::LoadOp load : walkedLoads) declareTile(load, "kStages", offset);
+    for (tw::LoadOp load : ownLoads)
+      declareTile(load, "1", offset);
+    for (tw::LoadOp load : walkedLoads)
+      declareTile(load, "kStages", offset);
+    if (options.columnWarps > 1) {
+      declare("using TileS = tw::SharedTile<Element, kTileKV, kTileQ>;");
+      declare(fmt::format("constexpr int kOffsetP = {}, kOffsetDS = kOffsetP + TileS::bytes;", offset));
+      offset = "kOffsetDS + TileS::bytes";
+    }
     declare(fmt::format("constexpr int kSharedBytes = {};", offset));
   }
 
   void declareTile(tw::LoadOp load, const std::string &slots, std::string &offset) {
     std::string suffix = suffixOf(load.getTensor()), rows = isQSide(load.getTensor()) ? "kTileQ" : "kTileKV";
     if (!isTile(load)) {
-      if (load->getParentOp() == kernel) return; // read into registers
       declare(fmt::format("constexpr int kOffset{} = {};", suffix, offset));
       offset = fmt::format("kOffset{} + {} * kTileQ * 4", suffix, slots);
       return;
@@ -151,9 +172,19 @@ private:
     return b.expression(fmt::format("Tile{0}(shared + kOffset{0} + $0 * Tile{0}::bytes)", suffix), {slot},
                         b.object("Tile" + suffix));
   }
+  /// Shared address of lse or delta of the query rows of a slot; slot 0 where the block owns them.
   Value ringRows(StringRef tensor, Value slot) {
     return b.expression(fmt::format("shared + kOffset{} + $0 * kTileQ * 4", suffixOf(tensor)), {slot},
                         b.object("tw::UInt32"));
+  }
+  /// The same, from the warp's first query on.
+  Value warpRowValues(StringRef tensor) {
+    if (!ownsKV)
+      return b.expression(fmt::format("shared + kOffset{} + $0 * 4", suffixOf(tensor)), {warpRow},
+                          b.object("tw::UInt32"));
+    if (options.columnWarps == 1) return ringRows(tensor, currentSlot);
+    return b.expression(fmt::format("shared + kOffset{} + ($0 * kTileQ + $1) * 4", suffixOf(tensor)),
+                        {currentSlot, warpCol}, b.object("tw::UInt32"));
   }
 
   /// [&](int q, int k) { return <inside the sequences> && mask; }
@@ -164,16 +195,18 @@ private:
     return b.expression(text + "; }", {qHead, batch}, b.object("auto"));
   }
   Value scoreLambda(FlatSymbolRefAttr score, Value qHead) {
-    return b.expression(fmt::format("[&](float s, int q, int k) {{ return {}(args, s, q, k, args.seqQ, args.seqKV, $0, $1); }}",
-                                    score.getValue().str()),
-                        {qHead, batch}, b.object("auto"));
+    return b.expression(
+        fmt::format("[&](float s, int q, int k) {{ return {}(args, s, q, k, args.seqQ, args.seqKV, $0, $1); }}",
+                    score.getValue().str()),
+        {qHead, batch}, b.object("auto"));
   }
   Value dualLambda(FlatSymbolRefAttr score, FlatSymbolRefAttr gradient, Value qHead) {
     auto call = [](FlatSymbolRefAttr fn) {
       return fmt::format("{}(args, s, q, k, args.seqQ, args.seqKV, $0, $1)", fn.getValue().str());
     };
-    return b.expression(fmt::format("[&](float s, int q, int k) {{ return tw::ScoreDual{{{}, {}}}; }}", call(score), call(gradient)),
-                        {qHead, batch}, b.object("auto"));
+    return b.expression(
+        fmt::format("[&](float s, int q, int k) {{ return tw::ScoreDual{{{}, {}}}; }}", call(score), call(gradient)),
+        {qHead, batch}, b.object("auto"));
   }
 
   /// The walk over tiles that the mask leaves, for query head `$0`, as an expression.
@@ -192,11 +225,12 @@ private:
     std::string inside = ownsKV ? fmt::format("$0 + {} <= args.seqKV && i * {} + {} <= args.seqQ", rows, walked, walked)
                                 : fmt::format("i * {} + {} <= args.seqKV", walked, walked);
     Value length = walkLength();
-    return b.expression(fmt::format("tw::ClassifiedWalk(($3 + {0} - 1) / {0}, [&, head = $1](int i) {{ return "
-                                    "tw::insideOnly({1}, {2}); }})", walked, inside, replaceHead(call)),
+    return b.expression(fmt::format("tw::ClassifiedWalk(($3 + {0} - 1) / {0}, $1, [&](int i, int head) {{ return "
+                                    "tw::insideOnly({1}, {2}); }})",
+                                    walked, inside, replaceHead(call)),
                         {ownRow, qHead, batch, length}, b.object("auto"));
   }
-  /// The head is captured by value: a group's walks outlive the loop variable that counts heads.
+  /// The class is asked for the head that the walk passes on.
   static std::string replaceHead(std::string call) {
     size_t at = call.rfind("$1");
     return call.replace(at, 2, "head");
@@ -206,11 +240,21 @@ private:
 
   void scheduleWalk() {
     bool forward = kernel.getRole() == "forward";
-    useTemplates(forward ? ArrayRef<StringRef>{"common/Block.cuh", "common/Positions.cuh", "sm80/Softmax.cuh", "sm80/Store.cuh"}
-                         : ArrayRef<StringRef>{"common/Block.cuh", "common/Positions.cuh", "sm80/Gradient.cuh", "sm80/Store.cuh"});
+    useTemplates(
+        forward ? ArrayRef<StringRef>{"common/Block.cuh", "common/Positions.cuh", "sm80/Softmax.cuh", "sm80/Store.cuh"}
+                : ArrayRef<StringRef>{"common/Block.cuh", "common/Positions.cuh", "sm80/Centre.cuh",
+                                      "sm80/Gradient.cuh", "sm80/Store.cuh"});
     declareConstants();
     b.name("shared", b.value("tw::sharedBase", {}, b.object("tw::UInt32")));
-    warpRow = b.name("warpRow", b.expression("tw::warpIndex() * kWarpRows", {}, b.i32()));
+    if (options.columnWarps == 1) {
+      warpRow = b.name("warpRow", b.expression("tw::warpIndex() * kWarpRows", {}, b.i32()));
+    } else {
+      Value warp = b.name("warp", b.expression("tw::warpIndex()", {}, b.i32()));
+      rowWarp = b.name("rowWarp", b.expression("$0 % kRowWarps", {warp}, b.i32()));
+      columnWarp = b.name("columnWarp", b.expression("$0 / kRowWarps", {warp}, b.i32()));
+      warpRow = b.name("warpRow", b.expression("$0 * kWarpRows", {rowWarp}, b.i32()));
+      warpCol = b.name("warpCol", b.expression("$0 * kWarpCols", {columnWarp}, b.i32()));
+    }
     block = b.name("block", decodeBlock());
     nameBlock();
     ownRow = b.name(ownsKV ? "k0" : "q0", b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
@@ -221,17 +265,26 @@ private:
       if (isTile(load)) {
         ownSources.push_back(nameSource(load, ownsKV || isQSide(load.getTensor()) ? head : kvHead()));
         std::string suffix = suffixOf(load.getTensor());
-        ownTiles[load.getTensor()] = b.variable("tile" + suffix, "Tile" + suffix,
-                                                {b.expression("shared + kOffset" + suffix, {}, b.object("tw::UInt32"))});
+        ownTiles[load.getTensor()] = b.variable(
+            "tile" + suffix, "Tile" + suffix, {b.expression("shared + kOffset" + suffix, {}, b.object("tw::UInt32"))});
       }
     if (!ownsKV)
-      for (tw::LoadOp load : walkedLoads) walkedSources[load.getTensor()] = nameSource(load, kvHead());
+      for (tw::LoadOp load : walkedLoads)
+        walkedSources[load.getTensor()] = nameSource(load, kvHead());
     declareWalk();
     queue = b.variable("queue", "tw::VisitQueue<kStages>");
     unsigned index = 0;
     for (tw::LoadOp load : ownLoads)
       if (isTile(load))
         b.call("tw::copyTileAsync", {ownTiles[load.getTensor()], ownSources[index++], ownRow, seqOf(load.getTensor())});
+      else
+        b.call("tw::copyRowsAsync",
+               {ringRows(load.getTensor(), b.constant(0)), rowsOf(load.getTensor(), head), ownRow, b.length("seqQ")},
+               "kThreads, kTileQ");
+    if (options.stages == 1) { // a block without visits must not store results under copies still in flight
+      b.call("tw::commitCopies", {});
+      b.assign(b.expression("queue.visits[0]", {}, b.object("tw::TileVisit")), nextVisit());
+    }
     auto prologue = tw::UnrollOp::create(b, options.stages - 1, "stage");
     b.inside(prologue, [&](Block &body) {
       Value stage = body.addArgument(b.i32(), b.getLoc());
@@ -239,8 +292,10 @@ private:
     });
 
     for (Operation &op : kernel.getBody().front())
-      if (&op != loop && !(isa<scf::ForOp>(op))) lowerOutside(op);
-      else lowerLoop();
+      if (&op != loop && !(isa<scf::ForOp>(op)))
+        lowerOutside(op);
+      else
+        lowerLoop();
   }
 
   void declareWalk() {
@@ -256,46 +311,87 @@ private:
     walk = b.name("walk", b.expression("tw::GroupWalk($0, $1, $2)", {first, last, walkOf}, b.object("auto")));
   }
 
+  Value nextVisit() { return b.value(".next", {walk}, b.object("tw::TileVisit")); }
+
   /// Takes the next visit of the walk and issues its copies into a slot of the rings. A group commits even when there
   /// is nothing to copy, so that waiting by number of groups stays right.
   void copyNextVisit(Value visit, Value slot) {
-    b.assign(visit, b.value(".next", {walk}, b.object("tw::TileVisit")));
-    b.ifTrue(b.value(".valid", {visit}, b.getI1Type()), [&] {
-      Value row = b.multiply(b.field(visit, "tile", b.i32()), b.constant(walkRows));
-      Value qHead = ownsKV ? visitHead(visit) : head;
-      for (tw::LoadOp load : walkedLoads) {
-        StringRef tensor = load.getTensor();
-        if (isTile(load)) {
-          Value from = ownsKV ? nameSource(load, qHead) : walkedSources[tensor];
-          b.call("tw::copyTileAsync", {ringTile(tensor, slot), from, row, seqOf(tensor)});
-        } else {
-          b.call("tw::copyRowsAsync", {ringRows(tensor, slot), rowsOf(tensor, qHead), row, b.length("seqQ")}, "kThreads, kTileQ");
-        }
-      }
-    });
+    b.assign(visit, nextVisit());
+    b.ifTrue(b.value(".valid", {visit}, b.getI1Type()), [&] { copyVisit(visit, slot); });
     b.call("tw::commitCopies", {});
+  }
+
+  void copyVisit(Value visit, Value slot) {
+    Value row = b.multiply(b.field(visit, "tile", b.i32()), b.constant(walkRows));
+    Value qHead = ownsKV ? visitHead(visit) : head;
+    for (tw::LoadOp load : walkedLoads) {
+      StringRef tensor = load.getTensor();
+      if (isTile(load)) {
+        Value from = ownsKV ? nameSource(load, qHead) : walkedSources[tensor];
+        b.call("tw::copyTileAsync", {ringTile(tensor, slot), from, row, seqOf(tensor)});
+      } else {
+        b.call("tw::copyRowsAsync", {ringRows(tensor, slot), rowsOf(tensor, qHead), row, b.length("seqQ")},
+               "kThreads, kTileQ");
+      }
+    }
   }
 
   Value visitHead(Value visit) { return group == 1 ? head : b.field(visit, "head", b.i32()); }
 
   void lowerLoop() {
-    Value slot = b.name("slot", b.constant(0)), freeSlot = b.name("freeSlot", b.expression("kStages - 1", {}, b.i32()));
+    bool ring = options.stages > 1;
+    Value slot = b.constant(0), freeSlot = slot;
+    if (ring) {
+      slot = b.name("slot", slot);
+      freeSlot = b.name("freeSlot", b.expression("kStages - 1", {}, b.i32()));
+    }
+    if (centres()) {
+      rowSums = b.variable("rowSums", "tw::RowSums<kWarpRows>");
+      b.call(".clear", {rowSums});
+    }
     Value front = b.expression("queue.front()", {}, b.object("tw::TileVisit"));
-    bindCarried();
-    b.whileTrue(b.value(".valid", {front}, b.getI1Type()), [&] {
+    if (forwardQueryInRegisters()) {
       b.call("tw::waitCopies", {}, "kStages - 2");
       b.call("__syncthreads", {});
-      copyNextVisit(b.expression("queue.visits[kStages - 1]", {}, b.object("tw::TileVisit")), freeSlot);
+      queryOperand =
+          b.name("operandQ", b.value("tw::loadOperand", {ownTiles["q"], warpRow}, b.object("auto"), "kWarpRows"));
+    }
+    bindCarried();
+    b.whileTrue(b.value(".valid", {front}, b.getI1Type()), [&] {
+      if (ring) {
+        b.call("tw::waitCopies", {}, "kStages - 2");
+        b.call("__syncthreads", {});
+        copyNextVisit(b.expression("queue.visits[kStages - 1]", {}, b.object("tw::TileVisit")), freeSlot);
+      } else {
+        b.call("__syncthreads", {});
+        copyVisit(front, slot);
+        b.call("tw::commitCopies", {});
+        b.call("tw::waitCopies", {}, "0");
+        b.call("__syncthreads", {});
+      }
       for (tw::LoadOp load : walkedLoads)
-        if (isTile(load)) ringTiles[load.getTensor()] = b.name("tile" + suffixOf(load.getTensor()), ringTile(load.getTensor(), slot));
-      walkRow = b.name(ownsKV ? "q0" : "k0", b.multiply(b.field(front, "tile", b.i32()), b.constant(walkRows)));
+        if (isTile(load))
+          ringTiles[load.getTensor()] = b.name("tile" + suffixOf(load.getTensor()), ringTile(load.getTensor(), slot));
+      walkRow = b.multiply(b.field(front, "tile", b.i32()), b.constant(walkRows));
+      if (options.columnWarps > 1) walkRow = b.add(walkRow, warpCol);
+      walkRow = b.name(ownsKV ? "q0" : "k0", walkRow);
       visit = front;
       currentSlot = slot;
-      for (Operation &op : loop.getBody().front()) lowerInside(op);
+      for (Operation &op : loop.getBody().front())
+        lowerInside(op);
+      if (!ring) {
+        b.assign(b.expression("queue.visits[0]", {}, b.object("tw::TileVisit")), nextVisit());
+        return;
+      }
       b.call(".pop", {queue});
       b.assign(freeSlot, slot);
       b.assign(slot, b.expression("$0 + 1 == kStages ? 0 : $0 + 1", {slot}, b.i32()));
     });
+  }
+
+  /// Narrow q tiles fit registers, which spares reading them from shared memory for every kv tile.
+  bool forwardQueryInRegisters() {
+    return kernel.getRole() == "forward" && options.stages > 1 && dim("q") <= 64 && !storedType().isF32();
   }
 
   /// Values carried by the loop are objects that its body changes in place.
@@ -323,7 +419,6 @@ private:
   /// Operations before and after the loop.
   void lowerOutside(Operation &op) {
     llvm::TypeSwitch<Operation *>(&op)
-        .Case([&](tw::LoadOp load) { lowerOwnLoad(load); })
         .Case([&](tw::FillOp fill) { lowerFill(fill); })
         .Case([&](tw::SoftmaxFinishOp finish) {
           redecode();
@@ -331,20 +426,32 @@ private:
           objects[finish.getOResult()] = objects[finish.getO()];
         })
         .Case([&](tw::ScaleOp scale) {
-          if (!ownsKV) redecode();
+          redecode();
+          if (centres()) centre(objects[scale.getX()]);
           b.call(".scaleBy", {objects[scale.getX()], b.argument("scale", b.getF32Type())});
           objects[scale.getResult()] = objects[scale.getX()];
         })
         .Case([&](tw::StoreOp store) { lowerStore(store); });
   }
 
-  void lowerOwnLoad(tw::LoadOp load) {
-    if (isTile(load) || rowGradients) return;
-    // LSE and delta of the owned rows, in registers.
-    makeScores();
-    rowGradients = b.name("rows", b.value("tw::loadRowGradients",
-                                          {rowsOf("lse", head), rowsOf("delta", head), b.add(ownRow, warpRow), b.length("seqQ"), scores},
-                                          b.object("tw::RowGradients<kWarpRows>"), "kWarpRows"));
+  /// dQ is taken relative to the keys' mean: see sm80/Centre.cuh. A score function's slopes would break the zero sums
+  /// that this rests on.
+  bool centres() { return kernel.getRole() == "dq" && !hasScoreFunction(); }
+
+  void centre(Value dq) {
+    drain();
+    Value row = b.expression("shared + kOffsetK", {}, b.object("tw::UInt32"));
+    b.call("tw::sampleMeanRow", {row, headOf("k", kvHead()), strideOf("k"), b.length("seqKV")}, "kThreads, kDimQK");
+    b.call("__syncthreads", {});
+    b.call("tw::subtractRowSums", {dq, rowSums, row, b.constant(0)});
+  }
+
+  /// Results leave through shared memory, which copies may still fill and warps still read.
+  void drain() {
+    if (drained) return;
+    b.call("tw::waitCopies", {}, "0");
+    b.call("__syncthreads", {});
+    drained = true;
   }
 
   bool hasScoreFunction() {
@@ -377,7 +484,7 @@ private:
     }
     makeScores();
     std::string name = accumulatorName(fill);
-    objects[fill.getTile()] = makeAccumulator(name, name == "o" || name == "dv" ? "kPadV" : "kPadQK");
+    objects[fill.getTile()] = makeAccumulator(name, name == "o" || name == "dv" ? "kOwnV" : "kOwnQK");
   }
 
   /// An accumulator is named for the tensor it ends up in.
@@ -407,13 +514,12 @@ private:
       b.call("tw::storeLse", {rowsOf("lse", head), stats, row, b.length("seqQ")});
       return;
     }
-    if (!drained) { // the shared tile that results pass through may still be read
-      b.call("tw::waitCopies", {}, "0");
-      b.call("__syncthreads", {});
-      drained = true;
-    }
-    Value stage = ownTiles[tensor == "dk" ? "k" : tensor == "dv" ? "v" : "q"], zero = b.constant(0);
-    b.call("tw::storeTile", {headOf(tensor, head), strideOf(tensor), objects[store.getTile()], row, ownLength(), zero, stage, warpRow, zero},
+    drain();
+    Value stage = ownTiles[tensor == "dk" ? "k" : tensor == "dv" ? "v" : "q"], column = b.constant(0);
+    if (options.columnWarps > 1) column = b.expression("$0 * kOwn" + dimOf(tensor), {columnWarp}, b.i32());
+    b.call("tw::storeTile",
+           {headOf(tensor, head), strideOf(tensor), objects[store.getTile()], row, ownLength(), column, stage, warpRow,
+            column},
            "kDim" + dimOf(tensor));
   }
 
@@ -426,29 +532,25 @@ private:
         .Case([&](tw::MaskOp mask) { lowerMask(mask); })
         .Case([&](tw::SoftmaxUpdateOp update) {
           Value threshold = b.expression(fmt::format("{:.9g}f", options.rescaleThreshold + 0.0), {}, b.getF32Type());
-          b.call("tw::onlineSoftmax", {objects[update.getS()], objects[update.getO()], stats, scores, fixFloat(threshold)});
+          b.call("tw::onlineSoftmax",
+                 {objects[update.getS()], objects[update.getO()], stats, scores, fixFloat(threshold)});
           objects[update.getP()] = objects[update.getS()];
           objects[update.getONext()] = objects[update.getO()];
         })
         .Case([&](tw::ProbabilityOp p) { lowerProbability(p); })
         .Case([&](tw::SoftmaxGradientOp gradient) {
           Value dp = objects[gradient.getDp()], p = objects[gradient.getP()];
-          if (ownsKV) b.call("tw::scoreGradientsTransposed", {dp, p, ringRows("delta", currentSlot)});
-          else b.call("tw::scoreGradients", {dp, p, rowGradients});
+          b.call(ownsKV ? "tw::scoreGradientsTransposed" : "tw::scoreGradients", {dp, p, warpRowValues("delta")});
           objects[gradient.getDs()] = dp;
         })
         .Case([&](tw::ScoreGradientOp gradient) {
-          Value ds = objects[gradient.getDs()];
-          b.call("tw::multiplyBySlopes", {ds, slopes});
-          clearInvisible(ds); // a hidden pair's slope may be anything, even NaN
-          objects[gradient.getResult()] = ds;
+          objects[gradient.getResult()] = objects[gradient.getDs()]; // the slopes are in p already
         });
   }
 
   Value fixFloat(Value threshold) {
     auto text = cast<tw::ExpressionOp>(threshold.getDefiningOp());
-    if (text.getText().find_first_of(".e") == StringRef::npos)
-      text.setText(text.getText().drop_back().str() + ".f");
+    if (text.getText().find_first_of(".e") == StringRef::npos) text.setText(text.getText().drop_back().str() + ".f");
     return threshold;
   }
 
@@ -457,15 +559,63 @@ private:
     if (dot.getTransposeB()) {
       StringRef left = tensorOf(dot.getA()), right = tensorOf(dot.getB());
       bool isScores = left == "q" || left == "k";
-      Value sums = makeAccumulator(isScores ? "s" : "dp", ownsKV ? "kTileQ" : "kTileKV");
-      b.call("tw::multiplyTransposed", {sums, ownTiles[left], warpRow, ringTiles[right], b.constant(0)});
+      Value sums = makeAccumulator(isScores ? "s" : "dp", "kWarpCols");
+      Value column = options.columnWarps > 1 ? warpCol : b.constant(0);
+      if (left == "q" && queryOperand)
+        b.call("tw::multiplyTransposed", {sums, queryOperand, ringTiles[right], column});
+      else
+        b.call("tw::multiplyTransposed", {sums, ownTiles[left], warpRow, ringTiles[right], column});
       objects[dot.getResult()] = sums;
       return;
     }
-    Value sums = objects[dot.getAcc()];
-    Value left = b.value("tw::packOperand", {objects[dot.getA()]}, b.object("auto"), "Element");
-    b.call("tw::multiply", {sums, left, ringTiles[tensorOf(dot.getB())], b.constant(0)});
-    objects[dot.getResult()] = sums;
+    objects[dot.getResult()] = objects[dot.getAcc()];
+    // dV waits for dS: with the slopes multiplied into P the two products follow one another.
+    pendingProducts.push_back({objects[dot.getAcc()], objects[dot.getA()], tensorOf(dot.getB())});
+    if (!ownsKV || tensorOf(dot.getB()) == "q") flushProducts();
+  }
+
+  /// What is left of P or dS for the products: packed registers, or a shared tile where warps share rows.
+  struct Product {
+    Value sums, left;
+    StringRef right;
+  };
+
+  void flushProducts() {
+    if (options.columnWarps > 1) {
+      for (Product &product : pendingProducts) {
+        bool isP = product.right == "do";
+        if (isP && probabilityTile)
+          product.left = probabilityTile;
+        else
+          product.left = shareAmongWarps(isP ? "P" : "DS", product.left);
+      }
+      b.call("tw::groupBarrier", {b.expression("1 + $0", {rowWarp}, b.i32())}, "kColumnWarps * 32");
+      for (Product &product : pendingProducts) {
+        Value column = b.expression("$0 * kOwn" + dimOf(product.right == "do" ? "v" : "q"), {columnWarp}, b.i32());
+        b.call("tw::multiply", {product.sums, product.left, warpRow, ringTiles[product.right], column});
+      }
+    } else {
+      for (Product &product : pendingProducts) {
+        bool isP = product.right == "do";
+        Value left = isP && probabilityOperand
+                         ? probabilityOperand
+                         : b.name(isP ? "operandP" : "operand",
+                                  b.value("tw::packOperand", {product.left}, b.object("auto"), "Element"));
+        product.left = left;
+      }
+      for (Product &product : pendingProducts) {
+        b.call("tw::multiply", {product.sums, product.left, ringTiles[product.right], b.constant(0)});
+        if (centres()) b.call("tw::addRowSums", {rowSums, product.left});
+      }
+    }
+    pendingProducts.clear();
+  }
+
+  /// Rounds a warp's part of P or dS into the tile that its column partners read.
+  Value shareAmongWarps(const std::string &which, Value part) {
+    Value tile = b.name("tile" + which, b.expression("TileS(shared + kOffset" + which + ")", {}, b.object("TileS")));
+    b.call("tw::storeShared", {tile, part, warpRow, warpCol});
+    return tile;
   }
 
   Value rowPosition() { return b.add(ownRow, warpRow); }
@@ -493,7 +643,7 @@ private:
     }
     tw::ScoreGradientOp gradient;
     loop.walk([&](tw::ScoreGradientOp op) { gradient = op; });
-    slopes = b.variable("slopes", fmt::format("tw::Accumulator<kWarpRows, {}>", ownsKV ? "kTileQ" : "kTileKV"));
+    slopes = b.variable("slopes", "tw::Accumulator<kWarpRows, kWarpCols>");
     b.call(ownsKV ? "tw::applyScoreDualTransposed" : "tw::applyScoreDual",
            {s, slopes, scale, q, k, dualLambda(*scoreSymbol(score), gradient.getFnAttr(), qHead)});
   }
@@ -514,10 +664,21 @@ private:
   /// of those scores.
   void lowerProbability(tw::ProbabilityOp p) {
     Value s = objects[p.getS()];
-    if (ownsKV) b.call("tw::probabilitiesTransposed", {s, ringRows("lse", currentSlot), scores});
-    else b.call("tw::probabilities", {s, rowGradients, scores});
-    clearInvisible(s);
+    b.call(ownsKV ? "tw::probabilitiesTransposed" : "tw::probabilities", {s, warpRowValues("lse"), scores});
     objects[p.getP()] = s;
+    if (!slopes) {
+      clearInvisible(s);
+      return;
+    }
+    if (ownsKV) { // P itself goes to dV before the slopes enter it
+      clearInvisible(s);
+      if (options.columnWarps > 1)
+        probabilityTile = shareAmongWarps("P", s);
+      else
+        probabilityOperand = b.name("operandP", b.value("tw::packOperand", {s}, b.object("auto"), "Element"));
+    }
+    b.call("tw::multiplyBySlopes", {s, slopes});
+    clearInvisible(s); // a hidden pair's slope may be anything, even NaN
   }
 
   void clearInvisible(Value x) {
@@ -528,14 +689,15 @@ private:
     });
   }
 
-  //===--- delta ----------------------------------------------------------------------------------------------------===//
+  //===--- delta
+  //----------------------------------------------------------------------------------------------------===//
 
   /// delta = rowsum(dO * O): lanes share rows, nothing goes through shared memory.
   void scheduleDelta() {
     useTemplates({"common/Args.cuh", "common/Block.cuh", "common/RowDot.cuh"});
     declare(fmt::format("using Element = {};", elementName(storedType())));
-    declare(fmt::format("constexpr int kDimV = {}, kThreads = {}, kTileQ = {};", ownLoads[0].getTile().getType().getCols(),
-                        options.warps * 32, ownRows));
+    declare(fmt::format("constexpr int kDimV = {}, kThreads = {}, kTileQ = {};",
+                        ownLoads[0].getTile().getType().getCols(), options.warps * 32, ownRows));
     declare("constexpr int kLanes = tw::lanesForRow<Element, kDimV>();");
     block = b.name("block", decodeBlock());
     nameBlock();
@@ -548,10 +710,11 @@ private:
     Value condition = b.expression("row - int(threadIdx.x % 32) / kLanes < $0", {end}, b.getI1Type());
     b.whileTrue(condition, [&] {
       Value clamped = b.name("clamped", b.expression("tw::Int64(min($0, args.seqQ - 1))", {row}, b.getI64Type()));
-      Value sum = b.name("sum", b.value("tw::rowDot",
-                                        {b.expression("$0 + $1 * args.dO.rowStride", {dO, clamped}, b.object("const Element *")),
-                                         b.expression("$0 + $1 * args.o.rowStride", {o, clamped}, b.object("const Element *"))},
-                                        b.getF32Type(), "Element, kDimV"));
+      Value sum = b.name(
+          "sum", b.value("tw::rowDot",
+                         {b.expression("$0 + $1 * args.dO.rowStride", {dO, clamped}, b.object("const Element *")),
+                          b.expression("$0 + $1 * args.o.rowStride", {o, clamped}, b.object("const Element *"))},
+                         b.getF32Type(), "Element, kDimV"));
       b.ifTrue(b.expression("$0 < $1 && threadIdx.x % kLanes == 0", {row, end}, b.getI1Type()), [&] {
         b.assign(b.expression("$0[$1]", {delta, row}, b.getF32Type()), sum);
       });
@@ -569,10 +732,11 @@ private:
   tw::CudaKernelOp machine;
   std::vector<std::string> declarations;
 
-  Value warpRow, block, head, batch, ownRow, walk, queue;
+  Value warpRow, rowWarp, columnWarp, warpCol, block, head, batch, ownRow, walk, queue;
   llvm::StringMap<Value> ownTiles, ringTiles, walkedSources;
   llvm::DenseMap<Value, Value> objects; ///< Tile-level value -> the machine object that holds it.
-  Value stats, scores, rowGradients, slopes;
+  Value stats, scores, slopes, rowSums, queryOperand, probabilityTile, probabilityOperand;
+  SmallVector<Product, 2> pendingProducts;
   Value walkRow, visit, currentSlot;
   FlatSymbolRefAttr maskFunction;
   bool drained = false;
@@ -582,7 +746,7 @@ struct ScheduleSm80Pass : impl::ScheduleSm80Base<ScheduleSm80Pass> {
   using ScheduleSm80Base::ScheduleSm80Base;
 
   void runOnOperation() override {
-    Options options{stages, warps, minBlocks, longestFirst, rescaleThreshold};
+    Options options{stages, warps, columnWarps, minBlocks, longestFirst, rescaleThreshold};
     SmallVector<tw::KernelOp> kernels(getOperation().getOps<tw::KernelOp>());
     for (tw::KernelOp kernel : kernels)
       if (failed(Scheduler(kernel, options).run())) return signalPassFailure();

@@ -1,13 +1,13 @@
-// Compiles a problem's kernels for a CPU level, runs them over memory that is hostile outside the tensors, and verifies the
-// results against the double-precision reference.
+// Compiles a problem's kernels for a CPU level, runs them over memory that is hostile outside the tensors, and verifies
+// the results against the double-precision reference.
 #pragma once
 
+#include "mlir/IR/MLIRContext.h"
 #include "tilewright/cpu/HostObject.h"
 #include "tilewright/passes/Pipeline.h"
 #include "tilewright/reference/Verify.h"
 #include "tilewright/tensor/Random.h"
 #include "tilewright/tensor/Table.h"
-#include "mlir/IR/MLIRContext.h"
 #include <cstring>
 #include <doctest/doctest.h>
 #include <limits>
@@ -45,14 +45,16 @@ public:
     for (int64_t b = 0; b < padded.batch; ++b)
       for (int64_t h = 0; h < padded.heads; ++h)
         for (int64_t r = 0; r < padded.rows; ++r)
-          for (int64_t d = 0; d < padded.dim; ++d) storage.set(b, h, r, d, std::numeric_limits<double>::quiet_NaN());
+          for (int64_t d = 0; d < padded.dim; ++d)
+            storage.set(b, h, r, d, std::numeric_limits<double>::quiet_NaN());
   }
 
   void copyFrom(const Tensor &source) {
     for (int64_t b = 0; b < shape.batch; ++b)
       for (int64_t h = 0; h < shape.heads; ++h)
         for (int64_t r = 0; r < shape.rows; ++r)
-          for (int64_t d = 0; d < shape.dim; ++d) storage.set(b, h, r, d, source.at(b, h, r, d));
+          for (int64_t d = 0; d < shape.dim; ++d)
+            storage.set(b, h, r, d, source.at(b, h, r, d));
   }
   void set(int64_t b, int64_t h, int64_t r, int64_t d, double value) { storage.set(b, h, r, d, value); }
   double at(int64_t b, int64_t h, int64_t r, int64_t d) const { return storage.at(b, h, r, d); }
@@ -123,13 +125,15 @@ struct CpuRun {
     a.seqQ = static_cast<int32_t>(problem.seqQ);
     a.seqKV = static_cast<int32_t>(problem.seqKV);
     a.scale = static_cast<float>(problem.effectiveScale());
-    for (size_t i = 0; i < tables.size(); ++i) a.tables[i] = tables[i].ref();
+    for (size_t i = 0; i < tables.size(); ++i)
+      a.tables[i] = tables[i].ref();
     return a;
   }
 
   AttentionInputs inputs() const {
     AttentionInputs in{q.view(), k.view(), v.view(), dO.view(), {}};
-    for (const Table &table : tables) in.tables.push_back(table.data());
+    for (const Table &table : tables)
+      in.tables.push_back(table.data());
     return in;
   }
 
@@ -176,7 +180,8 @@ private:
     int64_t half = blocks / 2; // two ranges, as two threads would take them
     code.run(a, half, blocks, bytes);
     code.run(a, 0, half, bytes);
-    for (int64_t i = 0; i < kCanary; ++i) REQUIRE(bytes[scratchBytes + i] == 0xff);
+    for (int64_t i = 0; i < kCanary; ++i)
+      REQUIRE(bytes[scratchBytes + i] == 0xff);
   }
 };
 

@@ -39,7 +39,8 @@ std::vector<float> apply(Emit emit, std::vector<float> values, const Target &tar
 double worstUlps(Emit emit, double (*reference)(double), double low, double high, const Target &target) {
   constexpr int kCount = 1 << 16;
   std::vector<float> inputs(kCount);
-  for (int i = 0; i < kCount; ++i) inputs[i] = static_cast<float>(low + (high - low) * i / (kCount - 1));
+  for (int i = 0; i < kCount; ++i)
+    inputs[i] = static_cast<float>(low + (high - low) * i / (kCount - 1));
   std::vector<float> results = apply(emit, inputs, target);
   double worst = 0;
   for (int i = 0; i < kCount; ++i) {

@@ -45,14 +45,20 @@ Status Schedule::validate(const Problem &problem, const Target &target, KernelRo
 }
 
 std::string Schedule::canonicalText() const {
-  return fmt::format("tile_q={},tile_kv={},stages={},warps={},order={},rescale_threshold={}", tileQ, tileKV, stages,
-                     warps, nameOf(order), rescaleThreshold);
+  return fmt::format("tile_q={},tile_kv={},stages={},warps={},column_warps={},blocks_per_sm={},order={},"
+                     "rescale_threshold={}",
+                     tileQ, tileKV, stages, warps, columnWarps, blocksPerSM, nameOf(order), rescaleThreshold);
 }
 
 void to_json(nlohmann::json &json, const Schedule &schedule) {
-  json = {{"tile_q", schedule.tileQ},        {"tile_kv", schedule.tileKV},
-          {"stages", schedule.stages},       {"warps", schedule.warps},
-          {"order", nameOf(schedule.order)}, {"rescale_threshold", schedule.rescaleThreshold}};
+  json = {{"tile_q", schedule.tileQ},
+          {"tile_kv", schedule.tileKV},
+          {"stages", schedule.stages},
+          {"warps", schedule.warps},
+          {"column_warps", schedule.columnWarps},
+          {"blocks_per_sm", schedule.blocksPerSM},
+          {"order", nameOf(schedule.order)},
+          {"rescale_threshold", schedule.rescaleThreshold}};
 }
 
 Expected<Schedule> scheduleFromJson(const nlohmann::json &json) {
@@ -62,6 +68,8 @@ Expected<Schedule> scheduleFromJson(const nlohmann::json &json) {
   object.read("tile_kv", schedule.tileKV);
   object.read("stages", schedule.stages);
   object.read("warps", schedule.warps);
+  object.read("column_warps", schedule.columnWarps);
+  object.read("blocks_per_sm", schedule.blocksPerSM);
   object.readName("order", schedule.order, parseOrder);
   object.read("rescale_threshold", schedule.rescaleThreshold);
   if (Status status = object.finish(); !status) return propagate(status);

@@ -8,32 +8,45 @@ namespace tilewright {
 namespace {
 
 struct Choice {
-  int tileQ, tileKV, stages, warps;
+  int tileQ, tileKV, stages, warps, columnWarps, blocksPerSM;
 };
 
-// 8 warps for the larger tiles: one block then fills an SM's shared memory, and 4 warps are too few to hide latency.
-// Later entries serve wide heads, fp32 and the architectures with 99 KiB; the last ones only fit everything.
-constexpr Choice kForward[] = {{128, 64, 2, 4}, {128, 64, 2, 8}, {64, 64, 2, 4}, {128, 32, 2, 8},
-                               {64, 48, 2, 4},  {64, 32, 2, 4},  {64, 16, 2, 4}, {32, 32, 2, 2},
-                               {32, 16, 2, 2},  {16, 16, 2, 1},  {16, 16, 1, 1}};
-constexpr Choice kDQ[] = {{128, 64, 2, 8}, {64, 64, 2, 4}, {64, 48, 2, 4}, {64, 32, 2, 4}, {64, 16, 2, 4},
-                          {32, 32, 2, 2},  {32, 16, 2, 2}, {16, 16, 2, 1}, {16, 16, 1, 1}};
-constexpr Choice kDKV[] = {{64, 128, 2, 8}, {64, 64, 2, 4}, {32, 64, 2, 4}, {32, 64, 2, 8},
-                           {32, 32, 2, 4},  {16, 32, 2, 4}, {16, 16, 2, 2}, {16, 16, 1, 2}};
-constexpr Choice kDelta[] = {{64, 16, 2, 4}};
+// Measured on an H200 (templates/sm80/NOTES.md); the later entries of a list serve less shared memory and fit all.
+constexpr Choice kForward64[] = {{128, 64, 2, 4, 1, 2}, {64, 32, 2, 4, 1, 2}, {64, 32, 1, 4, 1, 1}};
+constexpr Choice kForward128[] = {
+    {128, 32, 2, 4, 1, 2}, {128, 32, 2, 4, 1, 1}, {64, 32, 2, 4, 1, 2}, {64, 32, 1, 4, 1, 1}};
+constexpr Choice kForward256[] = {
+    {128, 64, 2, 8, 1, 1}, {64, 64, 1, 4, 1, 1}, {64, 32, 2, 4, 1, 1}, {64, 32, 1, 4, 1, 1}};
+constexpr Choice kForwardF32[] = {
+    {64, 32, 2, 4, 1, 1}, {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}, {16, 16, 1, 1, 1, 1}};
+constexpr Choice kDQ64[] = {{128, 64, 2, 4, 1, 2}, {128, 48, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}};
+constexpr Choice kDQ128[] = {{128, 32, 2, 4, 1, 2}, {64, 32, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}};
+constexpr Choice kDQ256[] = {{64, 32, 1, 4, 1, 2}, {64, 16, 1, 4, 1, 1}};
+constexpr Choice kDQF32[] = {{64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}, {16, 16, 1, 1, 1, 1}};
+constexpr Choice kDKV64[] = {{32, 128, 2, 4, 1, 2}, {64, 64, 1, 4, 2, 1}};
+constexpr Choice kDKV128[] = {{64, 64, 1, 4, 2, 2}, {64, 64, 1, 4, 2, 1}, {64, 32, 1, 4, 2, 1}};
+constexpr Choice kDKV256[] = {{64, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 1}};
+constexpr Choice kDKVF32[] = {{32, 64, 1, 4, 1, 1}, {32, 32, 1, 4, 2, 1}, {32, 16, 1, 2, 2, 1}};
+constexpr Choice kDelta[] = {{64, 16, 1, 4, 1, 1}};
 
-std::span<const Choice> choicesOf(KernelRole role) {
+std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
+  int64_t dim = std::max(problem.dimQK, problem.dimV);
+  bool isF32 = problem.dtype == DType::F32;
+  auto pick = [&](std::span<const Choice> d64, std::span<const Choice> d128, std::span<const Choice> d256,
+                  std::span<const Choice> f32) {
+    return isF32 ? f32 : dim <= 64 ? d64 : dim <= 128 ? d128 : d256;
+  };
   switch (role) {
   case KernelRole::Forward:
-    return kForward;
-  case KernelRole::Delta:
-    return kDelta;
+    return pick(kForward64, kForward128, kForward256, kForwardF32);
   case KernelRole::DQ:
-    return kDQ;
+    return pick(kDQ64, kDQ128, kDQ256, kDQF32);
   case KernelRole::DKV:
-    return kDKV;
+    return pick(kDKV64, kDKV128, kDKV256, kDKVF32);
+  case KernelRole::Delta:
+    break;
   }
-  return kForward;
+  return kDelta;
 }
 
 /// The smallest of 16, 32, 64 that holds a short sequence, else 64.
@@ -43,8 +56,9 @@ int cpuTile(int64_t length) { return length <= 16 ? 16 : length <= 32 ? 32 : 64;
 
 std::vector<Schedule> candidates(const Problem &problem, const Target &target, KernelRole role) {
   Schedule schedule;
-  // Without a mask all tiles have the same work.
-  if (role != KernelRole::Delta && !problem.fullMask().empty()) schedule.order = Order::LongestFirst;
+  // Without a mask all tiles have the same work; under a causal one the first kv tiles are the longest already.
+  bool ownsQ = role == KernelRole::Forward || role == KernelRole::DQ;
+  if (ownsQ && !problem.fullMask().empty()) schedule.order = Order::LongestFirst;
   if (target.isCpu()) {
     schedule.tileQ = cpuTile(problem.seqQ);
     schedule.tileKV = cpuTile(problem.seqKV);
@@ -53,13 +67,19 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
   }
   std::vector<Schedule> all;
   int64_t owned = role == KernelRole::DKV ? problem.seqKV : problem.seqQ;
-  for (const Choice &choice : choicesOf(role)) {
+  if (role == KernelRole::Forward) schedule.rescaleThreshold = 8;
+  for (const Choice &choice : choicesOf(problem, role)) {
     schedule.tileQ = choice.tileQ;
     schedule.tileKV = choice.tileKV;
     schedule.stages = choice.stages;
     schedule.warps = choice.warps;
-    // A tile of 128 would be half empty.
-    if (owned > 64 || ownedRows(schedule, role) <= 64) all.push_back(schedule);
+    schedule.columnWarps = choice.columnWarps;
+    schedule.blocksPerSM = choice.blocksPerSM;
+    if (owned <= 64 && ownedRows(schedule, role) == 128) { // would be half empty
+      (role == KernelRole::DKV ? schedule.tileKV : schedule.tileQ) = 64;
+      if (schedule.warps == 8) schedule.warps = 4;
+    }
+    all.push_back(schedule);
   }
   return all;
 }

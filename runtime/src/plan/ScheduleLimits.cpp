@@ -10,9 +10,9 @@ namespace {
 int64_t roundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 /// Bytes of one row of a tile in shared memory. A row is a multiple of 16 elements and 8 more: an odd number of 16-byte
-/// units, so that the 8 rows that ldmatrix reads at once lie in different banks. fp32 is kept as two bf16 planes, the
-/// rounded value and what rounding lost.
-int64_t rowBytes(int64_t dim, DType dtype) { return (roundUp(dim, 16) + 8) * (dtype == DType::F32 ? 4 : 2); }
+/// units, so that the 8 rows that ldmatrix reads at once lie in different banks. fp32 is kept as three bf16 planes, the
+/// rounded value and twice what rounding lost.
+int64_t rowBytes(int64_t paddedDim, DType dtype) { return (paddedDim + 8) * (dtype == DType::F32 ? 6 : 2); }
 
 /// LSE and delta of a tile of query rows, fp32.
 int64_t rowStatisticsBytes(int64_t rows) { return rows * 2 * 4; }
@@ -21,18 +21,21 @@ int64_t rowStatisticsBytes(int64_t rows) { return rows * 2 * 4; }
 constexpr int kBaseRegisters = 40;
 
 int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRole role) {
-  int64_t qk = rowBytes(problem.dimQK, problem.dtype), v = rowBytes(problem.dimV, problem.dtype);
+  // Column warps own equal shares of whole fragments.
+  int64_t step = role == KernelRole::DKV ? 16 * schedule.columnWarps : 16;
+  int64_t paddedQK = roundUp(problem.dimQK, step), paddedV = roundUp(problem.dimV, step);
+  int64_t qk = rowBytes(paddedQK, problem.dtype), v = rowBytes(paddedV, problem.dtype);
   int64_t tileQ = schedule.tileQ, tileKV = schedule.tileKV, stages = schedule.stages;
   switch (role) {
   case KernelRole::Forward:
-    return tileQ * qk + stages * tileKV * (qk + v);
+    return tileQ * std::max(qk, v) + stages * tileKV * (qk + v); // o leaves through q's tile
   case KernelRole::Delta:
     return 0;
   case KernelRole::DQ:
     return tileQ * (qk + v) + rowStatisticsBytes(tileQ) + stages * tileKV * (qk + v);
   case KernelRole::DKV: {
     // Warps that split columns hand P and dS to each other through shared memory.
-    int64_t exchange = warpGrid(schedule, role).columnGroups > 1 ? 2 * tileKV * rowBytes(tileQ, problem.dtype) : 0;
+    int64_t exchange = schedule.columnWarps > 1 ? 2 * tileKV * rowBytes(tileQ, problem.dtype) : 0;
     return tileKV * (qk + v) + stages * (tileQ * (qk + v) + rowStatisticsBytes(tileQ)) + exchange;
   }
   }
@@ -55,6 +58,7 @@ int registersOf(const Schedule &schedule, const Problem &problem, KernelRole rol
     break; // dQ, S, dP
   case KernelRole::DKV:
     columns = (dimQK + dimV + 2 * schedule.tileQ) / grid.columnGroups; // dK, dV, S^T, dP^T
+    break;
   case KernelRole::Delta:
     break;
   }
@@ -89,25 +93,25 @@ Status checkDims(const Problem &problem, const Target &target) {
   return {};
 }
 
-Status checkWarps(const Schedule &schedule, const Problem &problem, KernelRole role) {
+Status checkWarps(const Schedule &schedule, const Problem &, KernelRole role) {
   int rows = ownedRows(schedule, role);
   const char *field = role == KernelRole::DKV ? "tile_kv" : "tile_q";
+  if (schedule.columnWarps > 1 && role != KernelRole::DKV)
+    return refuse(role, fmt::format("column_warps: only dkv splits columns, found {}", schedule.columnWarps));
+  if (schedule.warps % schedule.columnWarps != 0)
+    return refuse(role,
+                  fmt::format("warps={} is not a multiple of column_warps={}", schedule.warps, schedule.columnWarps));
   WarpGrid grid = warpGrid(schedule, role);
-  if (rows % (kWarpRows * grid.rowGroups) != 0)
-    return refuse(role, fmt::format("{}={} does not split evenly over warps={}: expected a multiple of {}", field, rows,
-                                    schedule.warps, kWarpRows * grid.rowGroups));
-  if (grid.rowGroups * grid.columnGroups != schedule.warps)
-    return refuse(role, fmt::format("warps={} over {}={}: a warp owns at least {} rows, so at most {} warps fit",
-                                    schedule.warps, field, rows, kWarpRows, rows / kWarpRows));
-  int step = 8 * grid.columnGroups; // an mma.m16n8k16 result has 8 columns
-  for (auto [name, columns] : {std::pair<const char *, int64_t>{"tile_q", schedule.tileQ},
-                               std::pair<const char *, int64_t>{"dim_qk", roundUp(problem.dimQK, 16)},
-                               std::pair<const char *, int64_t>{"dim_v", roundUp(problem.dimV, 16)}})
-    if (grid.columnGroups > 1 && columns % step != 0)
-      return refuse(role,
-                    fmt::format("warps={} over tile_kv={} split columns in {}, but {}={} is not a multiple of {}",
-                                schedule.warps, rows, grid.columnGroups, name, columns, step),
-                    fmt::format("at most {} warps need no such split", rows / kWarpRows));
+  int each = rows / grid.rowGroups;
+  if (rows % grid.rowGroups != 0 || (each != kWarpRows && each != 2 * kWarpRows))
+    return refuse(role,
+                  fmt::format("{}={} over {} warps is {} rows each: expected {} or {}", field, rows, grid.rowGroups,
+                              each, kWarpRows, 2 * kWarpRows),
+                  fmt::format("{} is {} or {} times the warps{}", field, kWarpRows, 2 * kWarpRows,
+                              role == KernelRole::DKV ? " that column_warps leaves for rows" : ""));
+  if (schedule.tileQ % (16 * grid.columnGroups) != 0)
+    return refuse(role, fmt::format("column_warps={} split tile_q={}: expected a multiple of {}", grid.columnGroups,
+                                    schedule.tileQ, 16 * grid.columnGroups));
   return {};
 }
 
@@ -117,10 +121,8 @@ int ownedRows(const Schedule &schedule, KernelRole role) {
   return role == KernelRole::DKV ? schedule.tileKV : schedule.tileQ;
 }
 
-WarpGrid warpGrid(const Schedule &schedule, KernelRole role) {
-  int rowGroups = std::min(schedule.warps, std::max(ownedRows(schedule, role) / kWarpRows, 1));
-  if (role != KernelRole::DKV) return {rowGroups, 1};
-  return {rowGroups, schedule.warps / rowGroups};
+WarpGrid warpGrid(const Schedule &schedule, KernelRole) {
+  return {schedule.warps / schedule.columnWarps, schedule.columnWarps};
 }
 
 int64_t Schedule::sharedBytes(const Problem &problem, const Target &target, KernelRole role) const {
@@ -140,6 +142,10 @@ Status checkFields(const Schedule &schedule) {
   if (schedule.warps < 1 || schedule.warps > kMaxWarps || !std::has_single_bit(static_cast<unsigned>(schedule.warps)))
     return fail(Stage::Plan,
                 fmt::format("schedule: warps: expected 1, 2, 4, 8 or {}, found {}", kMaxWarps, schedule.warps));
+  if (schedule.columnWarps != 1 && schedule.columnWarps != 2 && schedule.columnWarps != 4)
+    return fail(Stage::Plan, fmt::format("schedule: column_warps: expected 1, 2 or 4, found {}", schedule.columnWarps));
+  if (schedule.blocksPerSM < 1 || schedule.blocksPerSM > 8)
+    return fail(Stage::Plan, fmt::format("schedule: blocks_per_sm: expected 1 to 8, found {}", schedule.blocksPerSM));
   if (!(schedule.rescaleThreshold >= 0 && schedule.rescaleThreshold <= kMaxRescaleThreshold))
     return fail(Stage::Plan,
                 fmt::format("schedule: rescale_threshold: expected 0 to {}, found {}", kMaxRescaleThreshold,
@@ -149,10 +155,12 @@ Status checkFields(const Schedule &schedule) {
 }
 
 Status checkCpu(const Schedule &schedule, const Problem &) {
-  for (auto [field, value] : {std::pair{"stages", schedule.stages}, std::pair{"warps", schedule.warps}})
+  for (auto [field, value] :
+       {std::pair{"stages", schedule.stages}, std::pair{"warps", schedule.warps},
+        std::pair{"column_warps", schedule.columnWarps}, std::pair{"blocks_per_sm", schedule.blocksPerSM}})
     if (value != 1)
       return fail(Stage::Plan, fmt::format("schedule: {}: the cpu target has 1, found {}", field, value),
-                  "stages and warps are about GPUs");
+                  "stages, warps and blocks are about GPUs");
   return {};
 }
 
@@ -176,13 +184,14 @@ Status checkCuda(const Schedule &schedule, const Problem &problem, const Target 
                               schedule.tileQ, schedule.tileKV, schedule.stages, bytes, target.name,
                               target.sharedBytesPerBlock),
                   lower);
-  int64_t available = std::min<int64_t>(target.registersPerThread, target.registersPerSM / threads / 8 * 8);
+  int64_t available =
+      std::min<int64_t>(target.registersPerThread, target.registersPerSM / (threads * schedule.blocksPerSM) / 8 * 8);
   if (int registers = registersOf(schedule, problem, role); registers > available)
     return refuse(role,
                   fmt::format("registers: tile_q={}, tile_kv={}, warps={} need about {} a thread; {} has {} at {} "
-                              "threads a block",
+                              "threads a block, {} blocks an SM",
                               schedule.tileQ, schedule.tileKV, schedule.warps, registers, target.name, available,
-                              threads),
+                              threads, schedule.blocksPerSM),
                   "more warps or smaller tiles leave each thread fewer accumulators");
   return {};
 }

@@ -20,7 +20,9 @@ Status setField(std::string_view field, std::string_view value, Schedule &schedu
   } const integers[] = {{"tile_q", &Schedule::tileQ},
                         {"tile_kv", &Schedule::tileKV},
                         {"stages", &Schedule::stages},
-                        {"warps", &Schedule::warps}};
+                        {"warps", &Schedule::warps},
+                        {"column_warps", &Schedule::columnWarps},
+                        {"blocks_per_sm", &Schedule::blocksPerSM}};
   for (const auto &[name, member] : integers) {
     if (field != name) continue;
     if (parseNumber(value, schedule.*member)) return {};
@@ -37,7 +39,8 @@ Status setField(std::string_view field, std::string_view value, Schedule &schedu
     return fail(Stage::Input, fmt::format("schedule: rescale_threshold: expected a number, found \"{}\"", value));
   }
   return fail(Stage::Input, fmt::format("schedule: unknown field \"{}\"", field),
-              "fields: tile_q, tile_kv, stages, warps, order, rescale_threshold; with forward., delta., dq. or dkv. "
+              "fields: tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, rescale_threshold; with "
+              "forward., delta., dq. or dkv. "
               "before it a field counts for that kernel alone");
 }
 

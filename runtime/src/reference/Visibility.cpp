@@ -2,7 +2,6 @@
 #include "../tensor/ParallelFor.h"
 #include "tilewright/expr/Parser.h"
 #include <algorithm>
-#include <cstring>
 
 namespace tilewright {
 namespace {
@@ -89,7 +88,7 @@ void Visibility::evaluate(int64_t b, int64_t h, int64_t index, uint8_t *visible)
 KeyRange Visibility::row(int64_t b, int64_t h, int64_t index, uint8_t *visible) const {
   const int64_t keys = problem->seqKV;
   if (!mask) {
-    std::memset(visible, 1, static_cast<size_t>(keys));
+    std::fill_n(visible, keys, uint8_t{1});
     return {0, keys};
   }
   if (bits.empty()) {

@@ -2,8 +2,8 @@
 // Both are thread-safe, the first as long as each call has an MLIR context of its own.
 #pragma once
 
-#include "tilewright/CodeGenerator.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "tilewright/CodeGenerator.h"
 
 namespace tilewright {
 
@@ -14,8 +14,8 @@ struct HostObject {
 
 /// Texts on the way to an object, for people to read.
 struct HostTexts {
-  std::string lowered;  ///< After tw-lower-to-cpu
-  std::string llvm;     ///< LLVM IR as it goes to the code generator
+  std::string lowered; ///< After tw-lower-to-cpu
+  std::string llvm;    ///< LLVM IR as it goes to the code generator
   std::string assembly;
 };
 

@@ -41,11 +41,13 @@ def ScheduleSm80 : Pass<"tw-schedule-sm80", "::mlir::ModuleOp"> {
     Every warp owns rows of the owned tile and does the same work (FlashAttention-2's partition). Tiles that the block
     owns are copied to shared memory once; tiles that it walks over go through a ring of `stages`: at the top of an
     iteration one barrier proves that the oldest copies have landed and that the slot read last is free, then the copy
-    for the tile `stages - 1` visits ahead is issued. P and dS stay in registers as left operands of the next product.
+    for the tile `stages - 1` visits ahead is issued; one stage copies and computes in turn. P and dS stay in registers
+    as left operands of the next product, unless `column-warps` share rows: then they pass through shared memory.
   }];
   let options = [
     Option<"stages", "stages", "int64_t", "2", "depth of the ring">,
     Option<"warps", "warps", "int64_t", "4", "warps of a block">,
+    Option<"columnWarps", "column-warps", "int64_t", "1", "warps that share rows and split columns (dkv)">,
     Option<"minBlocks", "min-blocks", "int64_t", "1", "blocks an SM should hold">,
     Option<"longestFirst", "longest-first", "bool", "false", "take tiles from the end">,
     Option<"rescaleThreshold", "rescale-threshold", "double", "0.0", "growth of a row's maximum, in log2 units, that is left unscaled">,

@@ -23,7 +23,8 @@ Expected<ExprPtr> parseScore(std::string_view text, const std::vector<TableSpec>
 
 /// Tables an expression mentions, with the axes it reads them by, sorted by (name, axes), one entry a reading; element
 /// types are left at int32. Used to find out which --table files an expression needs and how each is indexed. Looks at
-/// names and subscripts alone: what else is wrong with the text, parseMask and parseScore say.
-Expected<std::vector<TableSpec>> tablesOf(std::string_view text);
+/// names and subscripts alone: what else is wrong with the text, parseMask and parseScore say. Errors call the text
+/// `what`.
+Expected<std::vector<TableSpec>> tablesOf(std::string_view text, std::string_view what = "expression");
 
 } // namespace tilewright::expr

@@ -30,8 +30,10 @@ struct Schedule {
   int tileQ = 64;   ///< Rows of q a block owns (DKV: streams at a time).
   int tileKV = 64;  ///< Rows of k and v a block streams at a time (DKV: owns).
   int stages = 2;   ///< Depth of the ring of streamed tiles in shared memory; 1 loads and computes in turn. CPU: 1.
-  int warps = 4;    ///< Warps of a block, over the rows it owns, 16 or more rows each. DKV: warps beyond that share
-                    ///< rows and split columns. CPU: 1.
+  int warps = 4;    ///< Warps of a block. They split the owned rows, 16 or 32 rows each. CPU: 1.
+  int columnWarps = 1; ///< DKV on GPUs: so many warps share their rows, split the columns, and hand each other P and dS
+                       ///< through shared memory. 1 keeps them in registers. Elsewhere 1.
+  int blocksPerSM = 1; ///< Blocks an SM should hold; bounds the registers of a thread. CPU: 1.
   Order order = Order::Plain;
   double rescaleThreshold = 0; ///< The accumulator is rescaled only when a row's maximum grew by more than this, in
                                ///< log2 units; 0 always rescales. Exact after normalisation. At most 16.
@@ -51,7 +53,7 @@ struct Schedule {
   /// in the compile report.
   int registersPerThread(const Problem &problem, const Target &target, KernelRole role) const;
 
-  /// "tile_q=128,tile_kv=64,stages=2,warps=4,order=plain,rescale_threshold=0"
+  /// "tile_q=128,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,rescale_threshold=0"
   std::string canonicalText() const;
 };
 

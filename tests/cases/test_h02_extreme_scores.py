@@ -1,0 +1,66 @@
+"""H02: products beyond fp16, and scores at the floor of fp32 that are numbers, not masks."""
+import unittest
+
+import numpy as np
+
+from cases.case import CaseTest
+
+FLOOR = -3.4e38
+
+
+class ExtremeScores(CaseTest):
+    def test_products_beyond_fp16(self):
+        q = np.full((1, 128, 1, 64), 60, "f2")
+        v, do = self.normal(1, 128, 1, 64).astype("f2"), self.normal(1, 128, 1, 64).astype("f2")
+        sign = np.where(np.arange(128) % 2, -1, 1)[None, :, None, None].astype("f2")
+        for k, rows, lse in ((q, slice(None), 28804.852), (q * sign, slice(None, None, 2), 28804.159)):
+            _, results, inputs = self.run_arrays((q, k, v, do), dtype="fp16")
+            self.assert_finite(results)
+            self.check_rule(results, inputs, "fp16")
+            np.testing.assert_allclose(results["lse"], lse, atol=2e-3)
+            mean = v[:, rows].astype("f8").mean(1, keepdims=True)
+            np.testing.assert_allclose(results["o"].astype("f8"), np.broadcast_to(mean, v.shape), atol=2e-3)
+
+    def tensors_of_case(self):
+        return [self.normal(2, 441, 12, 64) for _ in range(4)]
+
+    def test_floor_on_some_keys_is_as_good_as_a_mask(self):
+        data = self.tensors_of_case()
+        for dtype in ("fp32", "bf16"):
+            _, floored, inputs = self.run_arrays(data, "--score", f"where(k < 128, {FLOOR}, s)", dtype=dtype)
+            _, masked, _ = self.run_arrays(data, "--mask", "k >= 128", dtype=dtype)
+            self.assert_finite(floored)
+            self.assertFalse(floored["dk"][:, :128].any())
+            visible = lambda p: p.k >= 128
+            self.check_rule(floored, inputs, dtype, visible=visible)
+            self.check_rule(masked, inputs, dtype, visible=visible)
+
+    def test_rows_at_the_floor_average_all_keys(self):
+        data = self.tensors_of_case()
+        rows = np.arange(441) % 3 == 0
+
+        def third(s, p):
+            return np.where(p.q % 3 == 0, FLOOR, s), p.q % 3 != 0
+
+        for score, floored, value in ((f"{FLOOR}", np.ones(441, bool), lambda s, p: (FLOOR + 0 * s, 0)),
+                                      (f"where(q % 3 == 0, {FLOOR}, s)", rows, third)):
+            with self.subTest(score=score):
+                _, results, inputs = self.run_arrays(data, "--score", score)
+                self.assert_finite(results)
+                np.testing.assert_allclose(results["lse"][:, :, floored], FLOOR, rtol=1e-6)
+                self.assertFalse(results["dq"][:, floored].any())
+                self.check_rule({n: r for n, r in results.items() if n != "lse"}, inputs, "fp32", score=value)
+
+    def test_ceiling_and_floor_meet(self):
+        """The largest and the smallest finite score in one row, and a large one with a plain neighbour."""
+        data = [self.normal(1, 100, 2, 16) for _ in range(4)]
+        for score, value in (("where(k == 7, 3.4e38, -3.4e38)", lambda s, p: (np.where(p.k == 7, 3.4e38, -3.4e38) + 0 * s, 0)),
+                             ("where(k == 99, s + 1e30, s)", lambda s, p: (np.where(p.k == 99, s + 1e30, s), 1))):
+            with self.subTest(score=score):
+                _, results, inputs = self.run_arrays(data, "--score", score)
+                self.assert_finite(results)
+                self.check_rule({n: results[n] for n in ("o", "dv")}, inputs, "fp32", score=value)
+
+
+if __name__ == "__main__":
+    unittest.main()

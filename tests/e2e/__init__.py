@@ -1,0 +1,1 @@
+"""Generated attention problems through `tilewright run`, held against float64."""
