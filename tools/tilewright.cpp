@@ -2,6 +2,9 @@
 #include "commands/Commands.h"
 #include "commands/Console.h"
 #include "tilewright/Environment.h"
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -46,6 +49,11 @@ int main(int argc, char **argv) {
     return kError;
   } catch (const std::exception &error) { // out of memory, say: never a crash
     fmt::print(stderr, "tilewright: {}\n", error.what());
+    return kError;
+  }
+  // A script reads stdout: results that did not get there are a failure.
+  if (std::fflush(stdout) != 0) {
+    fmt::print(stderr, "tilewright: output: cannot write to standard output: {}\n", std::strerror(errno));
     return kError;
   }
   return exitCode;

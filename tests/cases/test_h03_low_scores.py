@@ -2,9 +2,13 @@
 import math
 import unittest
 
+import numpy as np
+
 from cases.case import CaseTest
 from product import tensors
+from product.reference import attention
 
+UNIT = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 LENGTHS = (64, 192, 704, 1000, 1216, 1280)
 
 
@@ -18,10 +22,27 @@ class LowScores(CaseTest):
     def check(self, data, dtype, *options, visible=None, low=-125):
         _, results, inputs = self.run_arrays(data, *options, dtype=dtype)
         self.assert_finite(results)
-        self.check_rule(results, inputs, dtype, visible=visible)
+        # K's channel 0 is -120 sqrt(D) while the terms dS of its sum cancel to 0. Storing O (inside delta) and dS in the
+        # dtype moves them by a unit of the last place each, which that channel of dQ shows 120 times larger: it gets the
+        # bound that this makes, every other value the plain rule.
+        steep = tensors.load(results["dq"])[..., 0]
+        results_but_steep = {**results, "dq": results["dq"].copy()}
+        results_but_steep["dq"][..., 0] = 0
+        expected = self.expected_without_steep_channel(inputs, visible)
+        for name, values in results_but_steep.items():
+            wrong = tensors.excess(tensors.load(values), getattr(expected, name), "fp32" if name == "lse" else dtype)
+            self.assertIsNone(wrong, f"{name}: {wrong}")
+        terms = expected.ds_rows + np.abs(inputs[3] * expected.o).sum(3).swapaxes(1, 2)
+        self.assertTrue((np.abs(steep - self.steep).swapaxes(1, 2) <= 120 * UNIT[dtype] * terms).all(), "dq, channel 0")
         lse = tensors.load(results["lse"])
         self.assertTrue((lse > low).all() and (lse < -105).all(), f"LSE from {lse.min()} to {lse.max()}")
         return results
+
+    def expected_without_steep_channel(self, inputs, visible):
+        expected = attention(*inputs, visible=visible)
+        self.steep = expected.dq[..., 0].copy()
+        expected.dq[..., 0] = 0
+        return expected
 
     def lengths(self, dim, dtype):
         for length in LENGTHS:

@@ -39,6 +39,7 @@ class Results:
     dq: np.ndarray = None
     dk: np.ndarray = None
     dv: np.ndarray = None
+    ds_rows: np.ndarray = None  # sum over keys of |dS|, (batch, query heads, queries): how large the terms of dQ are
 
 
 def attention(q, k, v, do=None, scale=None, softcap=0.0, visible=None, score=None, tables=None):
@@ -76,6 +77,7 @@ def attention(q, k, v, do=None, scale=None, softcap=0.0, visible=None, score=Non
 
     do = np.moveaxis(do, 2, 1)
     ds = p * (do @ wide_v.swapaxes(2, 3) - (do * o).sum(3, keepdims=True))
+    results.ds_rows = np.abs(ds).sum(3)
     dx = np.where(seen, ds * slope, 0) * scale
 
     def of_group(wide):  # a kv head's gradient is the sum over the query heads that read it

@@ -49,6 +49,16 @@ private:
   }
 };
 
+/// Single rows may see nothing; a mask that hides every key from every query is a mistake in the mask.
+Status checkMaskSees(const Problem &problem, const TileMap &tiles) {
+  if (problem.mask.empty() || tiles.visiblePairs > 0) return {};
+  if (problem.batch == 0 || problem.seqQ == 0 || problem.seqKV == 0) return {};
+  return fail(Stage::Input,
+              fmt::format("mask: no query sees any key: {} is false at each of the {} x {} positions",
+                          problem.fullMask(), problem.seqQ, problem.seqKV),
+              "check the direction of its comparisons and its tables");
+}
+
 int64_t countEmptyRows(const Tensor &lse) {
   const float *values = static_cast<const float *>(lse.data());
   int64_t count = lse.bytes() / 4, empty = 0;
@@ -200,6 +210,7 @@ Expected<Report> makeReport(const RunOptions &options) {
       TileMap::make(report.inputs.problem, schedule.tileQ, schedule.tileKV, report.inputs.tableData());
   if (!tiles) return propagate(tiles);
   report.tiles = std::move(*tiles);
+  if (Status status = checkMaskSees(report.inputs.problem, report.tiles); !status) return propagate(status);
 
   if (options.verify) {
     Progress progress("computing the double-precision reference");

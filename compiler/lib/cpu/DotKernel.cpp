@@ -7,17 +7,15 @@ namespace tilewright::cpu {
 
 namespace {
 
-/// Columns of C whose accumulators stay in registers. With two vectors a panel: AVX-512 has 32 registers, 16 + 2 of A
-/// + a broadcast leave room to overlap iterations and make 2 loads for 3.2 multiply-adds; AVX2 and SSE have 16
-/// registers, 12 + 2 + 1.
+/// Columns of C whose accumulators stay in registers, beside the panel's vectors of A and a broadcast. AVX-512 has 32
+/// registers: 24 + 4 + 1 for four vectors a panel, 6 columns, 10 loads for 24 multiply-adds. AVX2 and SSE have 16: 12 +
+/// 2 + 1. Fewer than 8 accumulators would leave the two multiply-add units (4 cycles of latency each) waiting.
 int64_t columnsInRegisters(const Emitter &e, int64_t vectors) {
-  if (const char *j = getenv("TW_JR")) return atoi(j);
-  int64_t accumulators = e.lanes == 16 ? (vectors == 3 ? 24 : 16) : 12;
-  return std::max<int64_t>(1, std::min<int64_t>(accumulators / vectors, 8));
+  return std::min<int64_t>((e.lanes == 16 ? 24 : 12) / vectors, 12);
 }
 
-/// Steps of the inner dimension written out in a loop body.
-#define kUnroll (getenv("TW_U") ? atoi(getenv("TW_U")) : 4)
+/// Steps of the inner dimension written out in a loop body: enough to hide the loop's own instructions.
+constexpr int64_t kUnroll = 2;
 
 class DotEmitter {
 public:

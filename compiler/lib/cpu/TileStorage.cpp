@@ -18,9 +18,10 @@ TileBuffer TileStorage::allocate(tw::TileType type, bool panels) {
 }
 
 int64_t panelVectors(const Emitter &e, int64_t rows) {
-  if (const char *j = getenv("TW_IR")) return atoi(j);
-  for (int64_t vectors : {2, 3}) // 3 for heights such as 48
+  for (int64_t vectors : {4, 3, 5, 2}) {
+    if (vectors > 2 && e.lanes < 16) continue; // 16 registers are too few
     if (rows % (vectors * e.lanes) == 0) return vectors;
+  }
   return 1;
 }
 

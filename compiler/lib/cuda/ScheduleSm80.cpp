@@ -356,6 +356,7 @@ private:
       queryOperand =
           b.name("operandQ", b.value("tw::loadOperand", {ownTiles["q"], warpRow}, b.object("auto"), "kWarpRows"));
     }
+    makeScores();
     bindCarried();
     b.whileTrue(b.value(".valid", {front}, b.getI1Type()), [&] {
       if (ring) {
@@ -394,20 +395,30 @@ private:
     return kernel.getRole() == "forward" && options.stages > 1 && dim("q") <= 64 && !storedType().isF32();
   }
 
-  /// Values carried by the loop are objects that its body changes in place.
+  /// Values carried by the loop are objects that its body changes in place. Each gets its own, even where two start from
+  /// the same fill.
   void bindCarried() {
-    Block &body = loop.getBody().front();
-    ValueRange inits = loop.getInits();
-    auto *parent = loop->getParentOp();
-    for (auto [i, init] : llvm::enumerate(inits)) {
-      Value source = init;
-      if (auto group = dyn_cast<scf::ForOp>(parent))
-        source = group.getInitArgs()[cast<BlockArgument>(init).getArgNumber() - 1];
-      Value object = objects.lookup(source);
-      objects[body.getArgument(2 + i)] = object;
+    auto overHeads = dyn_cast<scf::ForOp>(loop->getParentOp());
+    ValueRange starts = overHeads ? ValueRange(overHeads.getInitArgs()) : ValueRange(loop.getInits());
+    for (auto [i, start] : llvm::enumerate(starts)) {
+      Value object = makeCarried(i, cast<tw::TileType>(start.getType()));
+      objects[loop.getBody().front().getArgument(2 + i)] = object;
       objects[loop.getResult(i)] = object;
-      if (auto group = dyn_cast<scf::ForOp>(parent)) objects[group.getResult(i)] = object;
+      if (overHeads) objects[overHeads.getResult(i)] = object;
     }
+  }
+
+  Value makeCarried(unsigned index, tw::TileType type) {
+    if (type.getCols() == 1) { // the running maximum and sum are one object
+      if (!stats) {
+        stats = b.variable("stats", "tw::RowStats<kWarpRows>");
+        b.call(".clear", {stats});
+      }
+      return stats;
+    }
+    if (kernel.getRole() == "forward") return makeAccumulator("o", "kOwnV");
+    if (kernel.getRole() == "dq") return makeAccumulator("dq", "kOwnQK");
+    return index == 0 ? makeAccumulator("dk", "kOwnQK") : makeAccumulator("dv", "kOwnV");
   }
 
   Value makeAccumulator(StringRef identifier, const std::string &cols) {
@@ -419,7 +430,6 @@ private:
   /// Operations before and after the loop.
   void lowerOutside(Operation &op) {
     llvm::TypeSwitch<Operation *>(&op)
-        .Case([&](tw::FillOp fill) { lowerFill(fill); })
         .Case([&](tw::SoftmaxFinishOp finish) {
           redecode();
           b.call("tw::finishRows", {objects[finish.getO()], stats, scores});
@@ -470,34 +480,6 @@ private:
     bool forward = kernel.getRole() == "forward";
     scores = b.name("scores", b.value(forward ? "tw::makeRawScores" : "tw::makeSignedScores",
                                       {b.argument("scale", b.getF32Type())}, b.object("tw::RawScores")));
-  }
-
-  void lowerFill(tw::FillOp fill) {
-    tw::TileType type = fill.getTile().getType();
-    if (type.getCols() == 1) { // the running maximum and sum are one object
-      if (!stats) {
-        stats = b.variable("stats", "tw::RowStats<kWarpRows>");
-        b.call(".clear", {stats});
-      }
-      objects[fill.getTile()] = stats;
-      return;
-    }
-    makeScores();
-    std::string name = accumulatorName(fill);
-    objects[fill.getTile()] = makeAccumulator(name, name == "o" || name == "dv" ? "kOwnV" : "kOwnQK");
-  }
-
-  /// An accumulator is named for the tensor it ends up in.
-  std::string accumulatorName(tw::FillOp fill) {
-    std::string role = kernel.getRole().str();
-    if (role == "forward") return "o";
-    if (role == "dq") return "dq";
-    return fill.getTile().use_begin()->getOperandNumber() == firstCarried(fill) ? "dk" : "dv";
-  }
-  /// Operand number under which the first carried value enters the loop around.
-  unsigned firstCarried(tw::FillOp fill) {
-    Operation *user = *fill.getTile().user_begin();
-    return isa<scf::ForOp>(user) ? 3 : cast<tw::ForeachTileOp>(user).getInits().getBeginOperandIndex();
   }
 
   /// The block's place again, rather than keep it in registers through the loop.

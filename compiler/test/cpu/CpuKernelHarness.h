@@ -3,8 +3,8 @@
 #pragma once
 
 #include "mlir/IR/MLIRContext.h"
+#include "tilewright/Compiler.h"
 #include "tilewright/cpu/HostObject.h"
-#include "tilewright/passes/Pipeline.h"
 #include "tilewright/reference/Verify.h"
 #include "tilewright/tensor/Random.h"
 #include "tilewright/tensor/Table.h"
@@ -78,18 +78,12 @@ private:
   ElementType type = ElementType::F32;
 };
 
-inline Expected<HostObject> compileKernel(const KernelPlan &plan, HostTexts *texts = nullptr) {
-  std::unique_ptr<mlir::MLIRContext> context = makeCompilerContext();
-  auto module = buildTiled(*context, plan);
-  if (!module) return propagate(module);
-  return compileToObject(module->get(), plan.target, plan.symbol(), texts);
-}
-
 struct CpuRun {
   Problem problem;
   std::vector<Table> tables;
   GuardedTensor q, k, v, dO, o, dQ, dK, dV;
   std::vector<float> lse, delta;
+  std::optional<KernelArgs> ownArgs; ///< Used instead of the tensors above, if set.
 
   CpuRun(const Problem &p, uint64_t seed, DataPattern pattern = DataPattern::Normal) : problem(p) {
     Expected<RandomTensors> random = randomTensors(p, seed, pattern);
@@ -114,6 +108,7 @@ struct CpuRun {
   }
 
   KernelArgs args() {
+    if (ownArgs) return *ownArgs;
     KernelArgs a;
     a.q = q.ref(), a.k = k.ref(), a.v = v.ref(), a.o = o.ref();
     if (problem.direction == Direction::Backward) a.dO = dO.ref(), a.dQ = dQ.ref(), a.dK = dK.ref(), a.dV = dV.ref();
@@ -147,11 +142,12 @@ struct CpuRun {
     for (KernelRole role : roles) {
       Expected<KernelPlan> plan = KernelPlan::make(problem, target, role, *overrides);
       if (!plan) FAIL(plan.error().text());
-      Expected<HostObject> object = compileKernel(*plan);
-      if (!object) FAIL(object.error().text() << "\n" << object.error().log);
-      Expected<std::unique_ptr<HostCode>> code = loadObject(object->bytes, plan->symbol());
+      Compiler compiler;
+      Expected<GeneratedCode> generated = compiler.generate(*plan);
+      if (!generated) FAIL(generated.error().text() << "\n" << generated.error().log);
+      Expected<std::unique_ptr<HostCode>> code = compiler.loadHostCode(generated->object, generated->symbol);
       if (!code) FAIL(code.error().text());
-      launch(**code, *plan, object->scratchBytes);
+      launch(**code, *plan, generated->scratchBytes);
     }
   }
 

@@ -4,7 +4,10 @@
 #include "CpuKernelHarness.h"
 
 #include <cmath>
+#include <span>
+#include <sys/mman.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace tilewright;
 using namespace tilewright::test;
@@ -35,6 +38,26 @@ Table floatTable(std::vector<float> elements, std::vector<int64_t> shape) {
   REQUIRE(table);
   return std::move(*table);
 }
+
+/// Hands out memory that ends at a page without access.
+class EdgeMemory {
+public:
+  ~EdgeMemory() {
+    for (auto [base, bytes] : maps)
+      munmap(base, bytes);
+  }
+  void *place(int64_t bytes) {
+    const int64_t page = sysconf(_SC_PAGESIZE), usable = (bytes + page - 1) / page * page;
+    void *base = mmap(nullptr, usable + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(base != MAP_FAILED);
+    REQUIRE(mprotect(static_cast<char *>(base) + usable, page, PROT_NONE) == 0);
+    maps.emplace_back(base, usable + page);
+    return static_cast<char *>(base) + usable - bytes;
+  }
+
+private:
+  std::vector<std::pair<void *, size_t>> maps;
+};
 
 Target widest() { return runnableTargets().front(); }
 
@@ -272,6 +295,51 @@ TEST_CASE("NaN and infinity inside the tensors reach those who see them and nobo
     }
 }
 
+TEST_CASE("reads and writes nothing outside tensors and tables") {
+  // Everything ends at a page that may not be touched.
+  auto copy = [](EdgeMemory &edge, const void *from, int64_t bytes) {
+    void *to = edge.place(bytes);
+    std::memcpy(to, from, bytes);
+    return to;
+  };
+  for (const Target &target : runnableTargets())
+    for (DType dtype : {DType::F32, DType::F16, DType::BF16})
+      for (int64_t dim : {3, 20, 64}) {
+        Problem p = problemOf(37, 41, dim, dtype);
+        p.layout = Layout::BSHD;
+        p.mask = "doc[k] <= last[q]";
+        p.tables = {{"doc", false, {TableAxis::K}}, {"last", false, {TableAxis::Q}}};
+        Expected<RandomTensors> random = randomTensors(p, 3);
+        REQUIRE(random);
+        CpuRun run(p, 3);
+        std::vector<int32_t> doc(41), last(37);
+        for (int32_t i = 0; i < 41; ++i)
+          doc[i] = i / 10;
+        for (int32_t i = 0; i < 37; ++i)
+          last[i] = i / 12;
+        run.tables.push_back(intTable(doc, {41}));
+        run.tables.push_back(intTable(last, {37}));
+        EdgeMemory edge;
+        KernelArgs args = run.args();
+        const std::pair<const Tensor *, TensorRef *> inputs[] = {
+            {&random->q, &args.q}, {&random->k, &args.k}, {&random->v, &args.v}, {&random->dO, &args.dO}};
+        const std::pair<const Tensor *, TensorRef *> outputs[] = {
+            {&random->q, &args.dQ}, {&random->k, &args.dK}, {&random->v, &args.dV}, {&random->dO, &args.o}};
+        for (auto list : {std::span(inputs), std::span(outputs)})
+          for (auto [tensor, ref] : list) {
+            *ref = tensor->ref();
+            ref->data = copy(edge, tensor->data(), tensor->bytes());
+          }
+        args.lse = static_cast<float *>(edge.place(run.lse.size() * 4));
+        args.delta = static_cast<float *>(edge.place(run.lse.size() * 4));
+        args.tables[0].data = copy(edge, doc.data(), 41 * 4);
+        args.tables[1].data = copy(edge, last.data(), 37 * 4);
+        run.ownArgs = args;
+        run.run(target);
+        CHECK(std::isfinite(args.lse[0]));
+      }
+}
+
 TEST_CASE("no keys, no queries") {
   Problem p = problemOf(20, 0, 8);
   CpuRun none(p, 5);
@@ -299,12 +367,13 @@ TEST_CASE("compiling and loading from many threads at once") {
       Problem p = problemOf(16, 16, 8 + i % 3);
       p.causal = i % 2;
       Expected<KernelPlan> plan = KernelPlan::make(p, widest(), KernelRole::Forward);
-      Expected<HostObject> object = compileKernel(*plan);
-      if (!object) {
-        failures[i] = object.error().text();
+      Compiler compiler;
+      Expected<GeneratedCode> generated = compiler.generate(*plan);
+      if (!generated) {
+        failures[i] = generated.error().text();
         return;
       }
-      Expected<std::unique_ptr<HostCode>> code = loadObject(object->bytes, plan->symbol());
+      Expected<std::unique_ptr<HostCode>> code = loadObject(generated->object, generated->symbol);
       if (!code) failures[i] = code.error().text();
     });
   for (std::thread &thread : threads)
@@ -317,10 +386,11 @@ TEST_CASE("code is a function of the plan alone, and a damaged object is an erro
   Problem p = problemOf(64, 64, 32);
   Expected<KernelPlan> plan = KernelPlan::make(p, widest(), KernelRole::DQ);
   REQUIRE(plan);
-  Expected<HostObject> first = compileKernel(*plan), second = compileKernel(*plan);
+  Compiler compiler;
+  Expected<GeneratedCode> first = compiler.generate(*plan), second = compiler.generate(*plan);
   REQUIRE(first);
   REQUIRE(second);
-  CHECK(first->bytes == second->bytes);
-  CHECK_FALSE(loadObject(std::span(first->bytes).first(200), plan->symbol()));
-  CHECK_FALSE(loadObject(first->bytes, "no_such_symbol"));
+  CHECK(first->object == second->object);
+  CHECK_FALSE(loadObject(std::span(first->object).first(200), plan->symbol()));
+  CHECK_FALSE(loadObject(first->object, "no_such_symbol"));
 }
