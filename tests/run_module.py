@@ -1,7 +1,9 @@
 """Runs one test module for ctest: run_module.py [--gpu] MODULE...
 
-Exit code 77, which ctest shows as skipped, when numpy or (with --gpu) a device is missing; the reason is printed.
+Exit code 77, which ctest shows as skipped, when numpy, a tool that runs start under, or (with --gpu) a device is
+missing; the reason is printed.
 """
+import shutil
 import subprocess
 import sys
 import unittest
@@ -14,7 +16,9 @@ def missing(gpu):
         import numpy  # noqa: F401
     except ImportError:
         return "numpy missing (Debian: python3-numpy)"
-    from product.tool import program
+    from product.tool import UNDER, program
+    if UNDER and not shutil.which(UNDER[0]):
+        return f"{UNDER[0]} missing"
     if not gpu:
         return None
     probe = subprocess.run([program(), "doctor"], capture_output=True, text=True, timeout=60)
@@ -26,10 +30,11 @@ def main(arguments):
     gpu = "--gpu" in arguments
     modules = [a for a in arguments if a != "--gpu"]
     reason = missing(gpu)
-    if reason:
-        print(f"skipped: {reason} ({', '.join(modules)})")
-        return SKIPPED
+    # Without numpy each module counts as one.
     suite = unittest.defaultTestLoader.loadTestsFromNames(modules)
+    if reason:
+        print(f"skipped: {reason} ({suite.countTestCases()} tests of {', '.join(modules)})")
+        return SKIPPED
     result = unittest.TextTestRunner(verbosity=1).run(suite)
     for test, why in result.skipped:
         print(f"skipped: {why} ({test})")

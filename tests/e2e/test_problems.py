@@ -1,4 +1,5 @@
-"""Every generated problem of the families that TILEWRIGHT_TEST_FAMILIES names (default: all)."""
+"""Every generated problem of the families that TILEWRIGHT_TEST_FAMILIES names (default: all), or with
+TILEWRIGHT_TEST_EVERY=n every n-th of them, where a run is slow."""
 import os
 import unittest
 
@@ -14,7 +15,7 @@ class GeneratedProblems(unittest.TestCase):
 
     def test_against_float64(self):
         names = os.environ.get("TILEWRIGHT_TEST_FAMILIES", " ".join(kernels())).split()
-        every = [p for name in names for p in problems(name)]
+        every = [p for name in names for p in problems(name)][:: int(os.environ.get("TILEWRIGHT_TEST_EVERY", "1"))]
         fitting = [p for p in every if tool.TARGET == "cpu" or p.on_cuda]
         for problem in fitting:
             with self.subTest(str(problem)):

@@ -1,6 +1,7 @@
 """The built `tilewright` as a test sees it: arguments in; exit code, text, JSON and files out.
 
-Environment: TILEWRIGHT is the program, TILEWRIGHT_TEST_TARGET the target that numeric tests use (default cpu).
+Environment: TILEWRIGHT is the program, TILEWRIGHT_TEST_TARGET the target that numeric tests use (default cpu), and
+TILEWRIGHT_TEST_UNDER a command that each run is started with, such as "compute-sanitizer --tool memcheck".
 """
 import json
 import os
@@ -11,6 +12,7 @@ import tempfile
 from dataclasses import dataclass
 
 TARGET = os.environ.get("TILEWRIGHT_TEST_TARGET", "cpu")
+UNDER = os.environ.get("TILEWRIGHT_TEST_UNDER", "").split()
 
 
 def program():
@@ -53,9 +55,9 @@ class Workspace:
         return environment
 
     def __call__(self, *arguments, env=None, timeout=120, cwd=None, prefix=()):
-        """Runs the program to its end. `prefix` is a command that starts it, such as setpriv."""
+        """Runs the program to its end. `prefix` is a command that starts it."""
         arguments = [str(a) for a in arguments]
-        done = subprocess.run([*prefix, program(), *arguments], capture_output=True, text=True, timeout=timeout,
+        done = subprocess.run([*UNDER, *prefix, program(), *arguments], capture_output=True, text=True, timeout=timeout,
                               env=self.environment(env), cwd=cwd, stdin=subprocess.DEVNULL)
         return Outcome(arguments, done.returncode, done.stdout, done.stderr)
 

@@ -26,9 +26,6 @@
 
 using namespace mlir;
 
-#include <ctime>
-#include <cstdio>
-static double T0;static void tick(const char*n){timespec t; clock_gettime(CLOCK_THREAD_CPUTIME_ID,&t); double x=t.tv_sec*1e3+t.tv_nsec*1e-6; if(getenv("TIMES")&&n)printf("  %s %.1f\n",n,x-T0); T0=x;}
 namespace tilewright {
 
 namespace {
@@ -114,7 +111,6 @@ Expected<HostObject> compileToObject(ModuleOp module, const Target &target, cons
   auto machine = cpu::createTargetMachine(target.cpuLevel);
   if (!machine) return propagate(machine);
 
-  tick(nullptr);
   MLIRContext *context = module.getContext();
   DiagnosticLog diagnostics(context);
   DialectRegistry registry;
@@ -138,9 +134,7 @@ Expected<HostObject> compileToObject(ModuleOp module, const Target &target, cons
     module.print(stream);
   }
 
-  tick("lower");
   if (failed(cpu::convertToLlvm(module))) return failCompile(symbol, "conversion to LLVM failed", diagnostics.text);
-  tick("convert");
   llvm::LLVMContext llvmContext;
   std::unique_ptr<llvm::Module> code = translateModuleToLLVMIR(module, llvmContext, symbol);
   if (!code) return failCompile(symbol, "translation to LLVM IR failed", diagnostics.text);
@@ -152,10 +146,7 @@ Expected<HostObject> compileToObject(ModuleOp module, const Target &target, cons
     f.addFnAttr("min-legal-vector-width", std::to_string(target.vectorBits));
     f.addFnAttr("no-builtins");
   }
-  tick("translate");
   optimize(*code, **machine);
-  tick("optimize");
-
   if (texts) {
     llvm::raw_string_ostream stream(texts->llvm);
     code->print(stream, nullptr);
@@ -168,7 +159,6 @@ Expected<HostObject> compileToObject(ModuleOp module, const Target &target, cons
   llvm::SmallVector<char> bytes;
   if (!emit(*code, **machine, llvm::CodeGenFileType::ObjectFile, bytes))
     return failCompile(symbol, "LLVM cannot write objects for " + (*machine)->getTargetTriple().str(), "");
-  tick("codegen");
   if (std::string missing = undefinedSymbols(bytes); !missing.empty())
     return failCompile(symbol, "generated code refers to symbols outside itself:" + missing, "");
   result.bytes.assign(bytes.begin(), bytes.end());

@@ -22,9 +22,10 @@ Expected<std::unique_ptr<llvm::TargetMachine>> createTargetMachine(const std::st
                 "Use a CUDA target on this machine.", message);
   // LLVM's generic v4 model prefers 256-bit vectors, after early parts that slowed down for 512-bit ones.
   std::string features = level == "x86-64-v4" ? "-prefer-256-bit" : "";
+  // Level 1: the vector code is scheduled as it stands; higher levels take longer and give the same speed.
   std::unique_ptr<llvm::TargetMachine> machine(
       target->createTargetMachine(triple, level, features, llvm::TargetOptions(), llvm::Reloc::PIC_,
-                                  llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+                                  llvm::CodeModel::Small, llvm::CodeGenOptLevel::Less));
   if (!machine)
     return fail(Stage::Compile, fmt::format("LLVM has no code generator for {} {}", triple.str(), level), "");
   return machine;

@@ -18,8 +18,7 @@ struct LowerToCpuPass : impl::LowerToCpuBase<LowerToCpuPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     if (vectorBits != 128 && vectorBits != 256 && vectorBits != 512) {
-      module.emitError("tw-lower-to-cpu: vector-bits must be 128, 256 or 512, found ")
-          << int64_t{vectorBits};
+      module.emitError("tw-lower-to-cpu: vector-bits must be 128, 256 or 512, found ") << int64_t{vectorBits};
       return signalPassFailure();
     }
     SmallVector<tw::KernelOp> kernels(module.getOps<tw::KernelOp>());

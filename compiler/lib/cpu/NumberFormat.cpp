@@ -70,8 +70,8 @@ Value singleToBrain(Emitter &e, Value value) {
 
 } // namespace
 
-Value emitLoadAsF32(Emitter &e, Type stored, Value address, bool scalar) {
-  auto shaped = [&](Type element) { return scalar ? element : Type(e.vectorOf(element)); };
+Value emitLoadAsF32(Emitter &e, Type stored, Value address, int64_t count) {
+  auto shaped = [&](Type element) { return count == 1 ? element : Type(VectorType::get({count}, element)); };
   if (stored.isF32()) return e.load(shaped(e.f32), address, 4);
   if (stored.isF16() && e.hasHalfConversion)
     return arith::ExtFOp::create(e, shaped(e.f32), e.load(shaped(stored), address, 2));

@@ -5,9 +5,9 @@
 
 namespace tilewright::cpu {
 
-/// Reads f32, f16 or bf16 (`stored`) from `address` as f32: a vector of e.lanes elements, or one with `scalar`.
+/// Reads `count` elements of f32, f16 or bf16 (`stored`) from `address` as f32: a vector, or a scalar for a count of 1.
 /// Exact; NaN stays NaN.
-Value emitLoadAsF32(Emitter &e, Type stored, Value address, bool scalar);
+Value emitLoadAsF32(Emitter &e, Type stored, Value address, int64_t count);
 
 /// Writes f32 (scalar or vector) as `stored`, rounded to nearest even; too large becomes infinite, NaN stays NaN.
 void emitStoreFromF32(Emitter &e, Type stored, Value value, Value address);

@@ -17,22 +17,25 @@ int64_t firstColumn(const Emitter &e, int64_t cols, int64_t i) { return std::min
 
 int64_t vectorsOf(const Emitter &e, int64_t cols) { return llvm::divideCeil(cols, e.lanes); }
 
-/// The same, for a vector number known only at run time.
-Value firstColumn(Emitter &e, int64_t cols, Value i) {
-  Value column = e.mul(i, e.constant(e.lanes));
-  return cols % e.lanes == 0 ? column : e.minSigned(column, e.constant(cols - e.lanes));
+/// Rows and columns that are transposed at a time: four vectors of four are eight shuffles, short enough to be written
+/// out wherever a tile is loaded or stored. It happens once for each owned tile, so more would gain nothing.
+constexpr int64_t kSquare = 4;
+
+/// First column of square number `i`; the last one ends with the row, as above.
+Value squareColumn(Emitter &e, int64_t cols, Value i) {
+  Value column = e.mul(i, e.constant(kSquare));
+  return cols % kSquare == 0 ? column : e.minSigned(column, e.constant(cols - kSquare));
 }
 
-/// Transposes lanes x lanes values held as `lanes` vectors, exchanging ever larger blocks between pairs of vectors.
+/// Transposes a square, exchanging first single elements and then pairs between two vectors.
 void transposeSquare(Emitter &e, SmallVectorImpl<Value> &rows) {
-  int64_t n = e.lanes;
-  for (int64_t block = 1; block < n; block *= 2) {
-    SmallVector<int64_t, 16> low, high;
-    for (int64_t lane = 0; lane < n; ++lane) { // indices from n on mean the second vector
-      low.push_back(lane & block ? n + lane - block : lane);
-      high.push_back(lane & block ? n + lane : lane + block);
+  for (int64_t block = 1; block < kSquare; block *= 2) {
+    SmallVector<int64_t, kSquare> low, high;
+    for (int64_t lane = 0; lane < kSquare; ++lane) { // indices from kSquare on mean the second vector
+      low.push_back(lane & block ? kSquare + lane - block : lane);
+      high.push_back(lane & block ? kSquare + lane : lane + block);
     }
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < kSquare; ++i) {
       if (i & block) continue;
       Value a = rows[i], b = rows[i + block];
       rows[i] = vector::ShuffleOp::create(e, a, b, low);
@@ -81,7 +84,7 @@ void loadRows(Emitter &e, const TileSource &source, TileBuffer &tile, bool noteF
     Emitter::Carried next(carried);
     for (int64_t i = 0; i < pieces; ++i) {
       int64_t column = scalar ? i : firstColumn(e, cols, i);
-      Value x = emitLoadAsF32(e, source.stored, e.advance(from, column * elementBytes), scalar);
+      Value x = emitLoadAsF32(e, source.stored, e.advance(from, column * elementBytes), scalar ? 1 : e.lanes);
       e.store(x, e.advance(to, column * 4), 4);
       if (noteFinite) next[0] = e.fma(x, zero, next[0]);
     }
@@ -112,55 +115,44 @@ void loadRowVector(Emitter &e, const TileSource &source, const TileBuffer &tile)
   });
 }
 
-/// One vector's width of rows of a tile in panel layout: where its columns lie.
-struct RowStrip {
-  Value base;          ///< Address of column 0
-  int64_t columnBytes; ///< From one column to the next
-  Value firstRow;      ///< Of the tile (i64)
-
-  Value address(Emitter &e, Value column) const { return e.advance(base, e.mul(column, e.constant(columnBytes))); }
-};
-
-/// Runs `body` for each strip of a tile, in a loop: transposing code is long, so there is one copy of it.
-void forEachStrip(Emitter &e, const TileBuffer &tile, function_ref<void(const RowStrip &)> body) {
-  int64_t vectors = panelVectors(e, tile.rows), vectorBytes = e.lanes * 4;
-  e.loop(0, tile.rows / e.lanes, 1, [&](Value strip) {
-    Value count = e.constant(vectors);
-    Value panel = arith::DivSIOp::create(e, strip, count), vector = arith::RemSIOp::create(e, strip, count);
-    Value offset = e.add(e.mul(panel, e.constant(tile.cols * vectors * vectorBytes)),
-                         e.mul(vector, e.constant(vectorBytes)));
-    body({e.advance(tile.base, offset), vectors * vectorBytes, e.mul(strip, e.constant(e.lanes))});
-  });
+/// Address of element (row, column) of a tile in panel layout. Rows from `row` up to the next multiple of kSquare
+/// follow in memory, columns lie columnBytes apart.
+Value panelAddress(Emitter &e, const TileBuffer &tile, Value row, Value column) {
+  int64_t panelRows = panelVectors(e, tile.rows) * e.lanes;
+  Value height = e.constant(panelRows);
+  Value panel = arith::DivSIOp::create(e, row, height), inside = arith::RemSIOp::create(e, row, height);
+  Value index = e.add(e.mul(e.add(e.mul(panel, e.constant(tile.cols)), column), height), inside);
+  return e.advance(tile.base, e.mul(index, e.constant(4)));
 }
 
+int64_t panelColumnBytes(const Emitter &e, const TileBuffer &tile) { return panelVectors(e, tile.rows) * e.lanes * 4; }
+
 void loadPanels(Emitter &e, const TileSource &source, const TileBuffer &tile) {
+  // Rows past the end are read from the last row, which exists, and replaced by zero.
   Value last = e.sub(source.length, e.constant(1));
-  forEachStrip(e, tile, [&](const RowStrip &strip) {
-    Value row = e.add(source.row, strip.firstRow);
-    if (tile.cols < e.lanes) {
-      e.loop(0, tile.cols, 1, [&](Value column) {
-        e.loop(0, e.lanes, 1, [&](Value lane) {
-          Value r = e.add(row, lane);
-          Value x = emitLoadAsF32(e, source.stored, elementAddress(e, source, e.minSigned(r, last), column), true);
-          x = e.select(e.compare(CmpIPredicate::sle, r, last), x, e.number(e.f32, 0.0));
-          e.store(x, e.advance(strip.address(e, column), e.mul(lane, e.constant(4))), 4);
-        });
-      });
-      return;
-    }
-    e.loop(0, vectorsOf(e, tile.cols), 1, [&](Value i) {
-      Value column = firstColumn(e, tile.cols, i);
-      SmallVector<Value, 16> square;
-      for (int64_t lane = 0; lane < e.lanes; ++lane) {
-        // Rows past the end are read from the last row, which exists, and replaced.
-        Value r = e.add(row, e.constant(lane));
-        Value x = emitLoadAsF32(e, source.stored, elementAddress(e, source, e.minSigned(r, last), column), false);
-        square.push_back(e.select(e.compare(CmpIPredicate::sle, r, last), x, e.splat(0.0)));
+  auto loadOrZero = [&](Value row, Value column, int64_t count) {
+    Value x = emitLoadAsF32(e, source.stored, elementAddress(e, source, e.minSigned(row, last), column), count);
+    return e.select(e.compare(CmpIPredicate::sle, row, last), x, e.number(x.getType(), 0.0));
+  };
+  if (tile.cols < kSquare) {
+    e.loop(0, tile.rows, 1, [&](Value r) {
+      for (int64_t c = 0; c < tile.cols; ++c) {
+        Value column = e.constant(c);
+        e.store(loadOrZero(e.add(source.row, r), column, 1), panelAddress(e, tile, r, column), 4);
       }
+    });
+    return;
+  }
+  e.loop(0, tile.rows, kSquare, [&](Value r) {
+    Value row = e.add(source.row, r);
+    e.loop(0, llvm::divideCeil(tile.cols, kSquare), 1, [&](Value i) {
+      Value column = squareColumn(e, tile.cols, i), to = panelAddress(e, tile, r, column);
+      SmallVector<Value, kSquare> square;
+      for (int64_t j = 0; j < kSquare; ++j)
+        square.push_back(loadOrZero(e.add(row, e.constant(j)), column, kSquare));
       transposeSquare(e, square);
-      Value to = strip.address(e, column);
-      for (int64_t lane = 0; lane < e.lanes; ++lane)
-        e.store(square[lane], e.advance(to, lane * strip.columnBytes), 4 * e.lanes);
+      for (int64_t j = 0; j < kSquare; ++j)
+        e.store(square[j], e.advance(to, j * panelColumnBytes(e, tile)), 16);
     });
   });
 }
@@ -178,29 +170,30 @@ void emitLoadTile(Emitter &e, const TileSource &source, TileBuffer &tile, bool n
 }
 
 void emitStoreTile(Emitter &e, const TileBuffer &tile, const TileSource &destination) {
-  forEachStrip(e, tile, [&](const RowStrip &strip) {
-    Value row = e.add(destination.row, strip.firstRow);
-    Value existing = e.minSigned(e.maxSigned(e.sub(destination.length, row), e.constant(0)), e.constant(e.lanes));
-    if (tile.cols < e.lanes) {
-      e.loop(0, tile.cols, 1, [&](Value column) {
-        e.loop(e.constant(0), existing, 1, [&](Value lane) {
-          Value x = e.load(e.f32, e.advance(strip.address(e, column), e.mul(lane, e.constant(4))), 4);
-          emitStoreFromF32(e, destination.stored, x, elementAddress(e, destination, e.add(row, lane), column));
-        });
-      });
-      return;
-    }
-    e.loop(0, vectorsOf(e, tile.cols), 1, [&](Value i) {
-      Value column = firstColumn(e, tile.cols, i), from = strip.address(e, column);
-      SmallVector<Value, 16> square;
-      for (int64_t lane = 0; lane < e.lanes; ++lane)
-        square.push_back(e.load(e.vectorOf(e.f32), e.advance(from, lane * strip.columnBytes), 4 * e.lanes));
+  Value existing = existingRows(e, destination, tile.rows);
+  if (tile.cols < kSquare) {
+    e.loop(e.constant(0), existing, 1, [&](Value r) {
+      for (int64_t c = 0; c < tile.cols; ++c) {
+        Value column = e.constant(c), x = e.load(e.f32, panelAddress(e, tile, r, column), 4);
+        emitStoreFromF32(e, destination.stored, x, elementAddress(e, destination, e.add(destination.row, r), column));
+      }
+    });
+    return;
+  }
+  e.loop(e.constant(0), existing, kSquare, [&](Value r) {
+    e.loop(0, llvm::divideCeil(tile.cols, kSquare), 1, [&](Value i) {
+      Value column = squareColumn(e, tile.cols, i), from = panelAddress(e, tile, r, column);
+      SmallVector<Value, kSquare> square;
+      for (int64_t j = 0; j < kSquare; ++j)
+        square.push_back(e.load(VectorType::get({kSquare}, e.f32), e.advance(from, j * panelColumnBytes(e, tile)), 16));
       transposeSquare(e, square);
-      for (int64_t lane = 0; lane < e.lanes; ++lane)
-        e.branch(e.compare(CmpIPredicate::slt, e.constant(lane), existing), [&] {
-          Value r = e.add(row, e.constant(lane));
-          emitStoreFromF32(e, destination.stored, square[lane], elementAddress(e, destination, r, column));
+      for (int64_t j = 0; j < kSquare; ++j) {
+        Value row = e.add(r, e.constant(j));
+        e.branch(e.compare(CmpIPredicate::slt, row, existing), [&] {
+          Value at = elementAddress(e, destination, e.add(destination.row, row), column);
+          emitStoreFromF32(e, destination.stored, square[j], at);
         });
+      }
     });
   });
 }

@@ -392,7 +392,8 @@ private:
 
   /// Narrow q tiles fit registers, which spares reading them from shared memory for every kv tile.
   bool forwardQueryInRegisters() {
-    return kernel.getRole() == "forward" && options.stages > 1 && dim("q") <= 64 && !storedType().isF32();
+    return kernel.getRole() == "forward" && options.stages > 1 && dim("q") <= 64 && !storedType().isF32() &&
+           loop.getInterval(); // classifying tiles needs the registers itself
   }
 
   /// Values carried by the loop are objects that its body changes in place. Each gets its own, even where two start from
