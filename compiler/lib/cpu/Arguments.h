@@ -25,7 +25,6 @@ public:
   /// block.
   Arguments(Emitter &e, Value block, mlir::Operation *anchor) : e(e), block(block), anchor(anchor) {}
 
-  Value batch() { return int32(offsetof(KernelArgs, batch)); }
   Value headsQ() { return int32(offsetof(KernelArgs, headsQ)); }
   Value headsKV() { return int32(offsetof(KernelArgs, headsKV)); }
   Value seqQ() { return int32(offsetof(KernelArgs, seqQ)); }
@@ -43,7 +42,8 @@ public:
 
   /// `batchEntry` and `head` are i64. Fails for a name that is no tensor.
   std::optional<HeadView> view(llvm::StringRef tensor, Value batchEntry, Value head, int64_t elementBytes);
-  /// The part of table number `index` that batch entry `batchEntry` reads; null for tables without a batch axis.
+  /// The part of table number `index` that batch entry `batchEntry` reads; a null entry for tables without a batch
+  /// axis.
   TableView table(int64_t index, Value batchEntry);
 
 private:

@@ -15,7 +15,11 @@ using Entry = void (*)(const KernelArgs *args, int64_t begin, int64_t end, void 
 
 class JitCode : public HostCode {
 public:
-  JitCode(std::unique_ptr<llvm::orc::ExecutorProcessControl> process) : session(std::move(process)), layer(session) {}
+  explicit JitCode(std::unique_ptr<llvm::orc::ExecutorProcessControl> process)
+      : session(std::move(process)), layer(session) {
+    // By default a session prints its errors; what lookup returns says the same.
+    session.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
+  }
   ~JitCode() override { llvm::consumeError(session.endSession()); }
 
   llvm::Error load(std::span<const char> object, const std::string &symbol) {
@@ -53,7 +57,6 @@ Expected<std::unique_ptr<HostCode>> loadObject(std::span<const char> object, con
       llvm::orc::SelfExecutorProcessControl::Create(nullptr, std::make_unique<llvm::orc::InPlaceTaskDispatcher>());
   if (!process) return failLoad(symbol, process.takeError());
   auto code = std::make_unique<JitCode>(std::move(*process));
-  // The session reports problems of its own through this; lookup's error says the same.
   if (llvm::Error error = code->load(object, symbol)) return failLoad(symbol, std::move(error));
   return std::unique_ptr<HostCode>(std::move(code));
 }

@@ -41,10 +41,11 @@ private:
   int64_t used = 0;
 };
 
-/// Vectors in a panel of a tile with this many rows: what the registers hold beside the accumulators (DotKernel.h).
+/// Vectors in a panel of a tile with this many rows: as many as registers leave room for beside the accumulators of a
+/// product (DotKernel.cpp).
 int64_t panelVectors(const Emitter &e, int64_t rows);
 
-/// One vector-wide column strip of a tile in panel layout: the addresses of its columns, for one vector of a panel.
+/// The columns of one panel: each is vectors() vectors, contiguous.
 class PanelColumns {
 public:
   /// Panel number `panel` (i64) of `tile`.
@@ -54,8 +55,6 @@ public:
   Value load(Value column, int64_t vector) const;
   void store(Value value, Value column, int64_t vector) const;
   Value address(Value column, int64_t vector) const;
-  /// Address of column 0.
-  Value start() const { return base; }
 
 private:
   Emitter &e;
