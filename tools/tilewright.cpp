@@ -37,6 +37,7 @@ int main(int argc, char **argv) {
   int exitCode = kSuccess;
   addRunCommand(app, exitCode);
   addCompileCommand(app, exitCode);
+  addBenchCommand(app, exitCode);
   addCacheCommand(app, exitCode);
   addDoctorCommand(app, exitCode);
   try {

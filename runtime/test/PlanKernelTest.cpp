@@ -29,7 +29,7 @@ template <class Change> std::string textWith(Change change, KernelRole role = Ke
 
 TEST_CASE("canonical text is stable and readable") {
   CHECK(plan().canonicalText() == "role=forward\ntarget=sm_80\n"
-                                  "schedule=tile_q=128,tile_kv=64,stages=2,warps=4,order=plain,rescale_threshold=0\n"
+                                  "schedule=tile_q=128,tile_kv=32,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,rescale_threshold=8\n"
                                   "dim_qk=128\ndim_v=128\ndtype=bf16\ngroup=4\nmask=\nscore=\ntables=\n");
 }
 
@@ -50,11 +50,13 @@ TEST_CASE("every compile-time field changes the text, no run-time field does") {
   differs([](KernelPlan &p) { p.problem.tables = {{"t", true, {TableAxis::K}}}; });
   differs([](KernelPlan &p) { p.problem.tables = {{"t", false, {TableAxis::B, TableAxis::K}}}; });
   differs([](KernelPlan &p) { p.schedule.tileQ = 64; });
-  differs([](KernelPlan &p) { p.schedule.tileKV = 32; });
+  differs([](KernelPlan &p) { p.schedule.tileKV = 64; });
   differs([](KernelPlan &p) { p.schedule.stages = 3; });
   differs([](KernelPlan &p) { p.schedule.warps = 8; });
+  differs([](KernelPlan &p) { p.schedule.columnWarps = 2; });
+  differs([](KernelPlan &p) { p.schedule.blocksPerSM = 1; });
   differs([](KernelPlan &p) { p.schedule.order = Order::LongestFirst; });
-  differs([](KernelPlan &p) { p.schedule.rescaleThreshold = 8; });
+  differs([](KernelPlan &p) { p.schedule.rescaleThreshold = 3; });
   differs([](KernelPlan &p) { p.target = *Target::parse("sm_86"); });
   differs([](KernelPlan &p) { p.target = *Target::parse("cpu"); });
   differs([](KernelPlan &p) { p.role = KernelRole::DQ; });
@@ -81,7 +83,7 @@ TEST_CASE("delta depends on the output's rows alone") {
 
 TEST_CASE("symbols are C identifiers that tell kernels apart") {
   std::string symbol = plan().symbol();
-  CHECK(symbol.substr(0, symbol.size() - 8) == "tw_forward_bf16_d128_m128n64s2w4_");
+  CHECK(symbol.substr(0, symbol.size() - 8) == "tw_forward_bf16_d128_m128n32s2w4_");
   CHECK(symbol.substr(symbol.size() - 8) == plan().hash().substr(0, 8));
   std::set<std::string> symbols;
   for (KernelRole role : {KernelRole::Forward, KernelRole::Delta, KernelRole::DQ, KernelRole::DKV})

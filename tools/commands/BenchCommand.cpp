@@ -186,7 +186,7 @@ void addBenchCommand(CLI::App &app, int &exitCode) {
   startup->add_option("--target", options->target, "As for run")->capture_default_str();
   startup->add_flag("--json", options->json, "One JSON object on stdout");
   startup->callback([options, &exitCode] { exitCode = runStartup(*options); });
-  command->footer("\nEXAMPLES\n  tilewright bench cpu --seq 4096\n  tilewright bench startup --target sm_90a\n");
+  command->footer("\nEXAMPLES\n  tilewright bench cpu\n  tilewright bench startup --target sm_90a\n");
 }
 
 } // namespace tilewright::tool

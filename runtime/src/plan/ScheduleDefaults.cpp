@@ -1,6 +1,7 @@
 // Schedules to start from without measuring: the first of a list, best first, that the target's limits admit.
 
 #include "ScheduleLimits.h"
+#include <algorithm>
 #include <span>
 
 namespace tilewright {
@@ -81,6 +82,10 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     }
     all.push_back(schedule);
   }
+  // A mask that has to be classified tile by tile takes registers: warps of 16 rows leave them.
+  if (ownsQ && !problem.mask.empty())
+    std::stable_partition(all.begin(), all.end(),
+                          [](const Schedule &s) { return s.tileQ * s.columnWarps / s.warps == kWarpRows; });
   return all;
 }
 
