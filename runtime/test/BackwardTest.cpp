@@ -57,7 +57,8 @@ TEST_CASE("roles and strategies have names that parse back") {
 
 TEST_CASE("fused is the default where it was measured and fits") {
   for (int64_t dim : {8, 32, 64, 96, 128})
-    for (DType dtype : {DType::BF16, DType::F16}) CHECK((rolesWith(problemOf(dim, dtype), "sm_90a") == kFusedRoles));
+    for (DType dtype : {DType::BF16, DType::F16})
+      CHECK((rolesWith(problemOf(dim, dtype), "sm_90a") == kFusedRoles));
   CHECK((rolesWith(problemOf(64), "sm_80") == kFusedRoles));
   CHECK((rolesWith(problemOf(64), "sm_89") == kFusedRoles));
   // 64 x 128 tiles of dim 128 take 177152 bytes.
@@ -89,7 +90,8 @@ TEST_CASE("overrides choose the strategy, themselves or by the kernels they name
   auto cpu = backwardRoles(problem, target("cpu"), ScheduleOverrides::parse("backward=fused").value());
   REQUIRE_FALSE(cpu);
   CHECK(contains(cpu.error().text(), "the cpu target computes gradients by two_kernel"));
-  auto f32 = backwardRoles(problemOf(64, DType::F32), target("sm_90a"), ScheduleOverrides::parse("backward=fused").value());
+  auto f32 =
+      backwardRoles(problemOf(64, DType::F32), target("sm_90a"), ScheduleOverrides::parse("backward=fused").value());
   REQUIRE_FALSE(f32);
   CHECK(contains(f32.error().text(), "take bf16 and fp16, found fp32"));
   CHECK_FALSE(KernelPlan::make(problem, target("cpu"), KernelRole::Convert));

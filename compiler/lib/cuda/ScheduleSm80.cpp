@@ -283,14 +283,11 @@ private:
       warpRow = b.name("warpRow", b.expression("tw::warpIndex() * kWarpRows", {}, b.i32()));
     } else {
       Value warp = b.name("warp", b.expression("tw::warpIndex()", {}, b.i32()));
+      warpIndex = warp;
       rowWarp = b.name("rowWarp", b.expression("$0 % kRowWarps", {warp}, b.i32()));
       columnWarp = b.name("columnWarp", b.expression("$0 / kRowWarps", {warp}, b.i32()));
       warpRow = b.name("warpRow", b.expression("$0 * kWarpRows", {rowWarp}, b.i32()));
       warpCol = b.name("warpCol", b.expression("$0 * kWarpCols", {columnWarp}, b.i32()));
-      if (accumulate) {
-        rowDQ = b.name("rowDQ", b.expression("$0 % kRowWarpsDQ * kRowsDQ", {warp}, b.i32()));
-        colDQ = b.name("colDQ", b.expression("$0 / kRowWarpsDQ * kColsDQ", {warp}, b.i32()));
-      }
     }
     block = b.name("block", decodeBlock());
     nameBlock();
@@ -521,7 +518,7 @@ private:
 
   /// The block's place again, rather than keep it in registers through the loop.
   void redecode() {
-    if (ownsKV) return;
+    if (ownsKV && !wideFused()) return;
     b.assign(block, decodeBlock());
     b.assign(ownRow, b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
   }
@@ -571,6 +568,10 @@ private:
   /// Adds the warp's part of dS^T's transpose times K to the sums; dS lies in shared memory since dK's product.
   void lowerAccumulate(tw::AccumulateOp op) {
     if (options.columnWarps == 1) b.call("__syncthreads", {});
+    Value warp = warpIndex;
+    if (!wideFused()) warp = b.name("warpDQ", b.expression("tw::warpIndex()", {}, b.i32()));
+    Value rowDQ = b.name("rowDQ", b.expression("$0 % kRowWarpsDQ * kRowsDQ", {warp}, b.i32()));
+    Value colDQ = b.name("colDQ", b.expression("$0 / kRowWarpsDQ * kColsDQ", {warp}, b.i32()));
     Value dq = b.variable("dq", "tw::Accumulator<kRowsDQ, kColsDQ>");
     b.call(".clear", {dq});
     b.call("tw::multiplyFromTransposed", {dq, gradientTile, rowDQ, ownTiles["k"], colDQ});
@@ -584,6 +585,10 @@ private:
       b.call("tw::reduceRowSums", {sums, ofRows, rowDQ, b.expression("kPadQK", {}, b.i32())}, "kColsSums");
     });
   }
+
+  /// What the assembler can hold through a fused kernel's loop without spilling differs: with narrow rows the block's
+  /// place, with wide ones the warp's (CUDA 13.0, sm_90, over masks, scores and groups). The other is asked anew.
+  bool wideFused() { return accumulate && std::max(dim("q"), dim("v")) > 64; }
 
   /// The sums of a tile of `rows` query rows.
   Value sumsOf(Value ofHead, Value tile, int64_t rows) {
@@ -820,7 +825,7 @@ private:
   tw::CudaKernelOp machine;
   std::vector<std::string> declarations;
 
-  Value warpRow, rowWarp, columnWarp, warpCol, rowDQ, colDQ, block, head, batch, ownRow, walk, queue;
+  Value warpIndex, warpRow, rowWarp, columnWarp, warpCol, block, head, batch, ownRow, walk, queue;
   llvm::StringMap<Value> ownTiles, ringTiles, walkedSources;
   llvm::DenseMap<Value, Value> objects; ///< Tile-level value -> the machine object that holds it.
   Value stats, scores, slopes, rowSums, queryOperand, probabilityTile, probabilityOperand, gradientTile;

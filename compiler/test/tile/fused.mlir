@@ -10,12 +10,12 @@
 // FUSED: scf.for
 // FUSED: tw.foreach_tile "q"
 // FUSED: %[[DS:.*]] = tw.softmax_gradient {{.*}} transposed
-// FUSED: tw.accumulate %[[DS]], %{{.*}}, "dq"[{{.*}}] centred : !tw.tile<64x64xf32>, !tw.tile<64x64xf16>, i32
+// FUSED: tw.accumulate %[[DS]], %{{.*}}, "dq"[{{.*}}] centred : <64x64xf32>, <64x64xf16>, i32
 // FUSED: tw.store {{.*}} "dk"
 // FUSED: tw.store {{.*}} "dv"
 
 // CONVERT: tw.kernel @k "convert"
-// CONVERT: %[[SUMS:.*]] = tw.load_sums "dq"[{{.*}}] of f16 centred : i32 -> !tw.tile<64x64xf32>
+// CONVERT: %[[SUMS:.*]] = tw.load_sums "dq"[{{.*}}] of f16 centred : i32 -> <64x64xf32>
 // CONVERT: %[[DQ:.*]] = tw.scale %[[SUMS]]
 // CONVERT: tw.store %[[DQ]], "dq"
 
@@ -27,9 +27,9 @@
 // MACHINE: tw.micro "tw::multiply"
 // MACHINE: tw.micro "tw::multiply"
 // MACHINE: tw.micro "tw::multiplyFromTransposed"
-// MACHINE: tw.micro "tw::reduceTile" <"kColsSums">
+// MACHINE: tw.micro "tw::reduceTile"<"kColsSums">
 // MACHINE: tw.if
-// MACHINE: tw.micro "tw::reduceRowSums" <"kColsSums">
+// MACHINE: tw.micro "tw::reduceRowSums"<"kColsSums">
 
 // CPU: 'tw.accumulate' op
 tw.attention @a {dim_qk = 64 : i64, dim_v = 32 : i64, group = 2 : i64, dtype = f16, position = i32} mask {} score {} score_gradient {}

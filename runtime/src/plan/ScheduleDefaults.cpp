@@ -76,7 +76,8 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
   }
   std::vector<Schedule> all;
   if (role == KernelRole::Convert) {
-    for (const Schedule &fused : candidates(problem, target, KernelRole::Fused)) all.push_back(convertScheduleOf(fused));
+    for (const Schedule &fused : candidates(problem, target, KernelRole::Fused))
+      all.push_back(convertScheduleOf(fused));
     return all;
   }
   int64_t owned = ownsKV(role) ? problem.seqKV : problem.seqQ;
@@ -90,11 +91,13 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     schedule.blocksPerSM = choice.blocksPerSM;
     if (owned <= 64 && ownedRows(schedule, role) == 128) { // would be half empty
       (ownsKV(role) ? schedule.tileKV : schedule.tileQ) = 64;
-      if (schedule.warps == 8) schedule.warps = 4;
+      // Fused's eight warps own 16 rows each then: four would spill.
+      if (schedule.warps == 8 && role != KernelRole::Fused) schedule.warps = 4;
     }
     if (role == KernelRole::Fused) { // a launch bound that shared memory cannot honour only costs registers
       int64_t bytes = schedule.sharedBytes(problem, target, role) + kReservedSharedBytes;
-      schedule.blocksPerSM = static_cast<int>(std::clamp<int64_t>(target.sharedBytesPerSM / bytes, 1, choice.blocksPerSM));
+      int64_t fitting = std::clamp<int64_t>(target.sharedBytesPerSM / bytes, 1, choice.blocksPerSM);
+      schedule.blocksPerSM = static_cast<int>(fitting);
     }
     all.push_back(schedule);
   }

@@ -54,7 +54,8 @@ int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRo
 /// fp32 accumulators of a warp's rows are spread over 32 threads.
 int registersOf(const Schedule &schedule, const Problem &problem, KernelRole role) {
   if (role == KernelRole::Delta) return 0;
-  if (role == KernelRole::Convert) return kBaseRegisters + static_cast<int>(paddedDimQK(schedule, problem) * kWarpRows / 32);
+  if (role == KernelRole::Convert)
+    return kBaseRegisters + static_cast<int>(paddedDimQK(schedule, problem) * kWarpRows / 32);
   WarpGrid grid = warpGrid(schedule, role);
   int64_t rows = ownedRows(schedule, role) / grid.rowGroups;
   int64_t dimQK = roundUp(problem.dimQK, 16), dimV = roundUp(problem.dimV, 16);

@@ -21,8 +21,8 @@ enum class KernelRole {
 /// The two ways to compute gradients.
 enum class Backward {
   TwoKernel, ///< DKV and DQ, which do not depend on each other: seven matrix products, the same bits in every run
-  Fused,     ///< Fused, then Convert: five products and so faster, but blocks add to dQ in the order they arrive, so its
-             ///< last bits differ from run to run. CUDA, bf16 and fp16
+  Fused,     ///< Fused, then Convert: five products and so faster, but blocks add to dQ in the order they arrive, so
+             ///< its last bits differ from run to run. CUDA, bf16 and fp16
 };
 
 std::string_view toString(KernelRole role); ///< "forward", "delta", "dq", "dkv", "fused", "convert"
@@ -43,8 +43,8 @@ struct Schedule {
   int tileKV = 64;  ///< Rows of k and v a block streams at a time (DKV, Fused: owns).
   int stages = 2;   ///< Depth of the ring of streamed tiles in shared memory; 1 loads and computes in turn. CPU: 1.
   int warps = 4;    ///< Warps of a block. They split the owned rows, 16 or 32 rows each. CPU: 1.
-  int columnWarps = 1; ///< DKV and Fused on GPUs: so many warps share their rows, split the columns, and hand each other P and dS
-                       ///< through shared memory. 1 keeps them in registers. Elsewhere 1.
+  int columnWarps = 1; ///< DKV, Fused on GPUs: so many warps share their rows, split the columns, hand each other P and
+                       ///< dS through shared memory. 1 keeps them in registers. Elsewhere 1.
   int blocksPerSM = 1; ///< Blocks an SM should hold; bounds the registers of a thread. CPU: 1.
   Order order = Order::Plain;
   double rescaleThreshold = 0; ///< The accumulator is rescaled only when a row's maximum grew by more than this, in
@@ -52,8 +52,8 @@ struct Schedule {
 
   bool operator==(const Schedule &) const = default;
 
-  /// A good schedule without measuring. Delta reads tileQ and warps only. Convert's is that of the default Fused: its
-  /// tileQ and columnWarps say how the sums lie.
+  /// A good schedule without measuring. Delta reads tileQ and warps only. Convert's follows the default Fused: tileQ
+  /// and columnWarps say how the sums lie.
   static Schedule defaultFor(const Problem &problem, const Target &target, KernelRole role);
 
   /// Refuses what cannot run, naming the field, its value and the limit it breaks.
@@ -91,14 +91,14 @@ private:
   std::optional<Backward> strategy;
 };
 
-/// The strategy for a problem's gradients that a user leaves open: Fused on CUDA targets for bf16 and fp16 with head dims
+/// The strategy for a problem's gradients that a user leaves open: Fused on CUDA targets for bf16 and fp16 with dims
 /// up to 128 where the measured schedule fits the target's shared memory (sm_80 and newer at dims up to 64, sm_90 and
 /// newer datacentre parts up to 128), else TwoKernel.
 Backward defaultBackward(const Problem &problem, const Target &target);
 
 /// The kernels of a problem's gradients in launch order, by the strategy that `overrides` set or the default one. The
-/// default gives way to TwoKernel where the overrides' fields do not fit Fused. Refuses a strategy that the target or the
-/// dtype does not have.
+/// default gives way to TwoKernel where the overrides' fields do not fit Fused. Refuses a strategy that the target or
+/// the dtype does not have.
 Expected<std::vector<KernelRole>> backwardRoles(const Problem &problem, const Target &target,
                                                 const ScheduleOverrides &overrides = {});
 
