@@ -94,6 +94,12 @@ LogicalResult DotOp::verify() {
   return success();
 }
 
+LogicalResult AccumulateOp::verify() {
+  TileType a = getA().getType(), b = getB().getType();
+  if (a.getRows() == b.getRows()) return success();
+  return emitOpError("rows of a and b are summed over and must agree: ") << a << " and " << b;
+}
+
 LogicalResult ForeachTileOp::verifyRegions() {
   if (getAxis() != "kv" && getAxis() != "q") return emitOpError("axis must be kv or q, found ") << getAxis();
   Block &block = getBody().front();

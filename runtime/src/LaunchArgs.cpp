@@ -1,4 +1,5 @@
 // The grid of a launch, and what its arguments must satisfy.
+#include "plan/ScheduleLimits.h"
 #include "tilewright/Kernel.h"
 #include <fmt/format.h>
 #include <limits>
@@ -49,7 +50,21 @@ Status checkRows(const char *name, const float *data, KernelRole role) {
   return fail(Stage::Launch, fmt::format("{}: no data, but the {} kernel uses it", name, toString(role)));
 }
 
+Status checkSums(const float *data, KernelRole role) {
+  if (!data) return fail(Stage::Launch, fmt::format("dq_sums: no data, but the {} kernel uses it", toString(role)),
+                         "allocate dqSumsBytes() bytes and set them to zero before each launch of fused");
+  if (reinterpret_cast<uintptr_t>(data) % kCudaAlignment == 0) return {};
+  return fail(Stage::Launch, fmt::format("dq_sums: address {} is not a multiple of {} bytes",
+                                         static_cast<const void *>(data), kCudaAlignment));
+}
+
 } // namespace
+
+int64_t dqSumsBytes(const KernelPlan &plan, const KernelArgs &args) {
+  if (plan.role != KernelRole::Fused && plan.role != KernelRole::Convert) return 0;
+  const int64_t tile = plan.schedule.tileQ, rows = (args.seqQ + tile - 1) / tile * tile;
+  return int64_t{args.batch} * args.headsQ * rows * sumColumns(plan.schedule, plan.problem) * 4;
+}
 
 Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args) {
   constexpr int64_t int32Max = std::numeric_limits<int32_t>::max();
@@ -59,7 +74,7 @@ Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args) {
   if (Status status = checkSize("query length", args.seqQ, kMaxSequence); !status) return propagate(status);
   if (Status status = checkSize("kv length", args.seqKV, kMaxSequence); !status) return propagate(status);
 
-  const bool overKV = plan.role == KernelRole::DKV;
+  const bool overKV = ownsKV(plan.role);
   const int64_t rows = overKV ? args.seqKV : args.seqQ, tile = overKV ? plan.schedule.tileKV : plan.schedule.tileQ,
                 heads = overKV ? args.headsKV : args.headsQ, tiles = (rows + tile - 1) / tile;
   int64_t blocks = 0;
@@ -87,7 +102,7 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
     const NamedTensor &tensor;
     bool used;
   };
-  auto check = [&](std::initializer_list<Use> uses, bool lse, bool delta) -> Status {
+  auto check = [&](std::initializer_list<Use> uses, bool lse, bool delta, bool dqSums = false) -> Status {
     for (const Use &use : uses)
       if (use.used)
         if (Status status = checkTensor(use.tensor, plan, args.batch); !status) return status;
@@ -95,7 +110,7 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
       if (Status status = checkRows("lse", args.lse, plan.role); !status) return status;
     if (delta)
       if (Status status = checkRows("delta", args.delta, plan.role); !status) return status;
-    return {};
+    return dqSums ? checkSums(args.dqSums, plan.role) : Status();
   };
   Status tensors;
   switch (plan.role) {
@@ -111,10 +126,18 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
   case KernelRole::DKV:
     tensors = check({{q, queries}, {k, true}, {v, true}, {dO, queries}, {dK, true}, {dV, true}}, queries, queries);
     break;
+  case KernelRole::Fused:
+    tensors = check({{q, queries}, {k, true}, {v, true}, {dO, queries}, {dK, true}, {dV, true}}, queries, queries,
+                    queries);
+    break;
+  case KernelRole::Convert:
+    tensors = check({{k, keys}, {dQ, true}}, false, false, true);
+    break;
   }
   if (!tensors) return tensors;
-  // Delta works on stored values alone.
-  for (size_t i = 0; plan.role != KernelRole::Delta && i < plan.problem.tables.size() && i < kMaxTables; ++i)
+  // Delta and Convert work on stored values alone.
+  const bool reads = plan.role != KernelRole::Delta && plan.role != KernelRole::Convert;
+  for (size_t i = 0; reads && i < plan.problem.tables.size() && i < kMaxTables; ++i)
     if (!args.tables[i].data && keys && queries)
       return fail(Stage::Launch,
                   fmt::format("table {}: no data, but the mask or score reads it", plan.problem.tables[i].name));

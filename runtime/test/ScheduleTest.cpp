@@ -197,7 +197,7 @@ TEST_CASE("overrides that say nothing sensible are refused") {
   CHECK(contains(error("tile=64"), "unknown field \"tile\""));
   CHECK(contains(error("tile=64"), "tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, rescale_threshold"));
   CHECK(contains(error("forward.tile=64"), "unknown field \"tile\""));
-  CHECK(contains(error("fwd.tile_q=64"), "expected forward, delta, dq or dkv, found \"fwd\""));
+  CHECK(contains(error("fwd.tile_q=64"), "expected forward, delta, dq, dkv, fused or convert, found \"fwd\""));
   CHECK(contains(error("tile_q"), "expected field=value, found \"tile_q\""));
   CHECK(contains(error("tile_q=64,"), "expected field=value"));
   CHECK(contains(error(",tile_q=64"), "expected field=value"));

@@ -211,9 +211,20 @@ Status runOnGpu(const ProblemInputs &inputs, AttentionRun &run, std::shared_ptr<
   if (!start) return propagate(start);
   if (!stop) return propagate(stop);
   if (Status status = device->synchronize(); !status) return status; // uploads went through the default stream
+  cuda::DeviceMemory sums;
   for (KernelRun &kernel : run.kernels) {
+    const KernelPlan &plan = kernel.kernel.plan();
+    if (plan.role == KernelRole::Fused) {
+      Expected<cuda::DeviceMemory> allocated = cuda::DeviceMemory::allocate(device, dqSumsBytes(plan, args));
+      if (!allocated) return propagate(allocated);
+      sums = std::move(*allocated);
+      args.dqSums = static_cast<float *>(sums.data());
+    }
     Expected<double> ms = timeLaunches([&]() -> Expected<double> {
       if (Status status = start->record(stream->handle()); !status) return propagate(status);
+      // Every launch adds to the sums, so clearing them is part of its work.
+      if (plan.role == KernelRole::Fused)
+        if (Status status = sums.fill(0, stream->handle()); !status) return propagate(status);
       if (Status status = kernel.kernel.launch(stream->handle(), args); !status) return propagate(status);
       if (Status status = stop->record(stream->handle()); !status) return propagate(status);
       if (Status status = stop->synchronize(); !status) return propagate(status);
@@ -252,8 +263,11 @@ AttentionOutputs AttentionRun::outputs() const { return {o.view(), lse.view(), d
 Expected<std::vector<KernelPlan>> plansOf(const Problem &problem, const Target &target,
                                           const ScheduleOverrides &overrides) {
   std::vector<KernelRole> roles = {KernelRole::Forward};
-  if (problem.direction == Direction::Backward)
-    for (KernelRole role : rolesOf(Direction::Backward)) roles.push_back(role);
+  if (problem.direction == Direction::Backward) {
+    Expected<std::vector<KernelRole>> backward = backwardRoles(problem, target, overrides);
+    if (!backward) return propagate(backward);
+    roles.insert(roles.end(), backward->begin(), backward->end());
+  }
   std::vector<KernelPlan> plans;
   for (KernelRole role : roles) {
     Problem own = problem;

@@ -14,7 +14,7 @@ struct KernelRun {
 };
 
 struct AttentionRun {
-  std::vector<KernelRun> kernels; ///< In launch order: forward, then delta, dkv, dq for gradients.
+  std::vector<KernelRun> kernels; ///< In launch order: forward, then for gradients delta, dkv, dq or delta, fused, convert.
   Tensor o, lse, dQ, dK, dV;      ///< Host tensors; gradients are valid for Direction::Backward only.
 
   const KernelRun &forward() const { return kernels.front(); }

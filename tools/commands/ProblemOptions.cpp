@@ -46,7 +46,8 @@ void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
       ->capture_default_str();
   how->add_option("--schedule", schedule,
                   "FIELD=VALUE,...: tile_q tile_kv stages warps order rescale_threshold, each also for one kernel as "
-                  "forward.F, delta.F, dq.F, dkv.F");
+                  "forward.F, delta.F, dq.F, dkv.F, fused.F; backward=fused (faster) or backward=two_kernel (the same "
+                  "bits in every run)");
   if (!withTensors) return;
 
   CLI::App *input = group("Data");

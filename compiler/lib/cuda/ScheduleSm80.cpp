@@ -35,9 +35,10 @@ StringRef argumentOf(StringRef tensor) {
 class Scheduler {
 public:
   Scheduler(tw::KernelOp kernel, const Options &options)
-      : kernel(kernel), options(options), b(kernel.getLoc(), kernel), ownsKV(kernel.getRole() == "dkv"),
+      : kernel(kernel), options(options), b(kernel.getLoc(), kernel), ownsKV(kernel.getRole() == "dkv" || kernel.getRole() == "fused"),
         ownRows(kernel.getOwnRows()), walkRows(kernel.getWalkRows()), group(kernel.getGroup()) {
     kernel.walk([&](tw::ForeachTileOp op) { loop = op; });
+    kernel.walk([&](tw::AccumulateOp op) { accumulate = op; });
     kernel.walk([&](tw::LoadOp load) { (load->getParentOp() == kernel ? ownLoads : walkedLoads).push_back(load); });
   }
 
@@ -47,6 +48,10 @@ public:
     b.createBlock(&machine.getBody());
     if (kernel.getRole() == "delta")
       scheduleDelta();
+    else if (kernel.getRole() == "convert")
+      scheduleConvert();
+    else if (accumulate && rowWarpsOfSums() == 0)
+      return kernel.emitOpError("warps do not split dQ's tile into whole 16 x 16 blocks");
     else
       scheduleWalk();
     tw::YieldOp::create(b);
@@ -108,8 +113,33 @@ private:
       declare("using TileS = tw::SharedTile<Element, kTileKV, kTileQ>;");
       declare(fmt::format("constexpr int kOffsetP = {}, kOffsetDS = kOffsetP + TileS::bytes;", offset));
       offset = "kOffsetDS + TileS::bytes";
+    } else if (accumulate) {
+      declare("using TileS = tw::SharedTile<Element, kTileKV, kTileQ>;");
+      declare(fmt::format("constexpr int kOffsetDS = {};", offset));
+      offset = "kOffsetDS + TileS::bytes";
+    }
+    if (accumulate) {
+      declare(fmt::format("constexpr int kRowWarpsDQ = {}, kRowsDQ = kTileQ / kRowWarpsDQ;", rowWarpsOfSums()));
+      declare(fmt::format("constexpr int kColsDQ = kPadQK / (kWarps / kRowWarpsDQ), kColsSums = kPadQK{};",
+                          accumulate.getCentred() ? " + 8" : ""));
     }
     declare(fmt::format("constexpr int kSharedBytes = {};", offset));
+  }
+
+  /// Warps along the rows of dQ's tile: the squarest split into whole 16 x 16 blocks, which reads least from shared
+  /// memory for what it computes; 0 where none is.
+  int64_t rowWarpsOfSums() {
+    int64_t fragment = 16 * options.columnWarps, best = 0, bestDifference = 0;
+    int64_t columns = (dim("q") + fragment - 1) / fragment * fragment;
+    for (int64_t rowWarps = 1; rowWarps <= options.warps; rowWarps *= 2) {
+      int64_t columnWarps = options.warps / rowWarps;
+      if (walkRows % (16 * rowWarps) != 0 || columns % (16 * columnWarps) != 0) continue;
+      int64_t difference = std::abs(walkRows / rowWarps - columns / columnWarps);
+      if (best != 0 && difference >= bestDifference) continue;
+      best = rowWarps;
+      bestDifference = difference;
+    }
+    return best;
   }
 
   void declareTile(tw::LoadOp load, const std::string &slots, std::string &offset) {
@@ -244,12 +274,16 @@ private:
         forward ? ArrayRef<StringRef>{"common/Block.cuh", "common/Positions.cuh", "sm80/Softmax.cuh", "sm80/Store.cuh"}
                 : ArrayRef<StringRef>{"common/Block.cuh", "common/Positions.cuh", "sm80/Centre.cuh",
                                       "sm80/Gradient.cuh", "sm80/Store.cuh"});
+    if (accumulate)
+      useTemplates({"common/Block.cuh", "common/Positions.cuh", "sm80/Reduce.cuh", "sm80/Gradient.cuh",
+                    "sm80/Store.cuh"});
     declareConstants();
     b.name("shared", b.value("tw::sharedBase", {}, b.object("tw::UInt32")));
-    if (options.columnWarps == 1) {
+    if (options.columnWarps == 1 && !accumulate) {
       warpRow = b.name("warpRow", b.expression("tw::warpIndex() * kWarpRows", {}, b.i32()));
     } else {
       Value warp = b.name("warp", b.expression("tw::warpIndex()", {}, b.i32()));
+      warpIndex = warp;
       rowWarp = b.name("rowWarp", b.expression("$0 % kRowWarps", {warp}, b.i32()));
       columnWarp = b.name("columnWarp", b.expression("$0 / kRowWarps", {warp}, b.i32()));
       warpRow = b.name("warpRow", b.expression("$0 * kWarpRows", {rowWarp}, b.i32()));
@@ -485,7 +519,7 @@ private:
 
   /// The block's place again, rather than keep it in registers through the loop.
   void redecode() {
-    if (ownsKV) return;
+    if (ownsKV && !wideFused()) return;
     b.assign(block, decodeBlock());
     b.assign(ownRow, b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
   }
@@ -528,7 +562,40 @@ private:
         })
         .Case([&](tw::ScoreGradientOp gradient) {
           objects[gradient.getResult()] = objects[gradient.getDs()]; // the slopes are in p already
-        });
+        })
+        .Case([&](tw::AccumulateOp op) { lowerAccumulate(op); });
+  }
+
+  /// Adds the warp's part of dS^T's transpose times K to the sums; dS lies in shared memory since dK's product.
+  void lowerAccumulate(tw::AccumulateOp op) {
+    if (options.columnWarps == 1) b.call("__syncthreads", {});
+    Value warp = warpIndex;
+    if (!wideFused()) warp = b.name("warpDQ", b.expression("tw::warpIndex()", {}, b.i32()));
+    Value rowDQ = b.name("rowDQ", b.expression("$0 % kRowWarpsDQ * kRowsDQ", {warp}, b.i32()));
+    Value colDQ = b.name("colDQ", b.expression("$0 / kRowWarpsDQ * kColsDQ", {warp}, b.i32()));
+    Value dq = b.variable("dq", "tw::Accumulator<kRowsDQ, kColsDQ>");
+    b.call(".clear", {dq});
+    b.call("tw::multiplyFromTransposed", {dq, gradientTile, rowDQ, ownTiles["k"], colDQ});
+    Value sums = b.name("sums", sumsOf(visitHead(visit), b.field(visit, "tile", b.i32()), walkRows));
+    b.call("tw::reduceTile", {sums, dq, rowDQ, colDQ}, "kColsSums");
+    if (!op.getCentred()) return;
+    b.ifTrue(b.expression("$0 == 0", {colDQ}, b.getI1Type()), [&] {
+      Value ofRows = b.variable("rowSums", "tw::RowSums<kRowsDQ>");
+      b.call(".clear", {ofRows});
+      b.call("tw::addRowSumsFromTransposed", {ofRows, gradientTile, rowDQ});
+      b.call("tw::reduceRowSums", {sums, ofRows, rowDQ, b.expression("kPadQK", {}, b.i32())}, "kColsSums");
+    });
+  }
+
+  /// What the assembler can hold through a fused kernel's loop without spilling differs: with narrow rows the block's
+  /// place, with wide ones the warp's (CUDA 13.0, sm_90, over masks, scores and groups). The other is asked anew.
+  bool wideFused() { return accumulate && std::max(dim("q"), dim("v")) > 64; }
+
+  /// The sums of a tile of `rows` query rows.
+  Value sumsOf(Value ofHead, Value tile, int64_t rows) {
+    Value tiles = b.expression(fmt::format("($0 + {0} - 1) / {0}", rows), {b.length("seqQ")}, b.i32());
+    return b.expression("tw::sumsOf<kTileQ * kColsSums>(args.dqSums, args, $0, $1, $2, $3)",
+                        {ofHead, batch, tiles, tile}, b.object("float *"));
   }
 
   Value fixFloat(Value threshold) {
@@ -571,8 +638,12 @@ private:
           product.left = probabilityTile;
         else
           product.left = shareAmongWarps(isP ? "P" : "DS", product.left);
+        if (!isP) gradientTile = product.left;
       }
-      b.call("tw::groupBarrier", {b.expression("1 + $0", {rowWarp}, b.i32())}, "kColumnWarps * 32");
+      if (accumulate) // dQ's product reads dS of all warps
+        b.call("__syncthreads", {});
+      else
+        b.call("tw::groupBarrier", {b.expression("1 + $0", {rowWarp}, b.i32())}, "kColumnWarps * 32");
       for (Product &product : pendingProducts) {
         Value column = b.expression("$0 * kOwn" + dimOf(product.right == "do" ? "v" : "q"), {columnWarp}, b.i32());
         b.call("tw::multiply", {product.sums, product.left, warpRow, ringTiles[product.right], column});
@@ -584,6 +655,7 @@ private:
                          ? probabilityOperand
                          : b.name(isP ? "operandP" : "operand",
                                   b.value("tw::packOperand", {product.left}, b.object("auto"), "Element"));
+        if (accumulate && !isP) gradientTile = shareAmongWarps("DS", product.left);
         product.left = left;
       }
       for (Product &product : pendingProducts) {
@@ -705,20 +777,59 @@ private:
     });
   }
 
+  //===--- convert --------------------------------------------------------------------------------------------===//
+
+  /// dQ from the sums: a warp for each 16 rows, in the order in which fused left the fragments.
+  void scheduleConvert() {
+    tw::LoadSumsOp load;
+    kernel.walk([&](tw::LoadSumsOp op) { load = op; });
+    useTemplates({"common/Block.cuh", "sm80/Reduce.cuh", "sm80/Store.cuh"});
+    declare(fmt::format("using Element = {};", elementName(load.getStored())));
+    declare(fmt::format("constexpr int kDimQK = {}, kTileQ = {}, kThreads = {};", load.getTile().getType().getCols(),
+                        ownRows, options.warps * 32));
+    declare(fmt::format("constexpr int kPadQK = tw::roundUp<16 * {}>(kDimQK), kColsSums = kPadQK{};",
+                        options.columnWarps, load.getCentred() ? " + 8" : ""));
+    declare("using Stage = tw::SharedTile<Element, kTileQ, kPadQK>;");
+    declare("constexpr int kSharedBytes = Stage::bytes > kPadQK * 4 ? Stage::bytes : kPadQK * 4;");
+    Value shared = b.name("shared", b.value("tw::sharedBase", {}, b.object("tw::UInt32")));
+    warpRow = b.name("warpRow", b.expression("tw::warpIndex() * 16", {}, b.i32()));
+    block = b.name("block", decodeBlock());
+    nameBlock();
+    Value tile = b.field(block, "tile", b.i32());
+    Value sums = b.name("sums", sumsOf(head, tile, ownRows));
+    Value dq = b.variable("dq", "tw::Accumulator<16, kPadQK>");
+    b.call("tw::loadTile", {dq, sums, warpRow, b.constant(0)}, "kColsSums");
+    if (load.getCentred()) {
+      Value ofRows = b.variable("rowSums", "tw::RowSums<16>");
+      b.call("tw::loadRowSums", {ofRows, sums, warpRow, b.expression("kPadQK", {}, b.i32())}, "kColsSums");
+      b.call("tw::sampleMeanRow", {shared, headOf("k", kvHead()), strideOf("k"), b.length("seqKV")},
+             "kThreads, kDimQK");
+      b.call("__syncthreads", {});
+      b.call("tw::subtractRowSums", {dq, ofRows, shared, b.constant(0)});
+      b.call("__syncthreads", {});
+    }
+    b.call(".scaleBy", {dq, b.argument("scale", b.getF32Type())});
+    Value stage = b.variable("stage", "Stage", {shared}), zero = b.constant(0);
+    Value row = b.add(b.multiply(tile, b.constant(ownRows)), warpRow);
+    b.call("tw::storeTile", {headOf("dq", head), strideOf("dq"), dq, row, b.length("seqQ"), zero, stage, warpRow, zero},
+           "kDimQK");
+  }
+
   tw::KernelOp kernel;
   Options options;
   MachineBuilder b;
   bool ownsKV;
   int64_t ownRows, walkRows, group;
   tw::ForeachTileOp loop;
+  tw::AccumulateOp accumulate; ///< Of a fused kernel.
   SmallVector<tw::LoadOp> ownLoads, walkedLoads;
   tw::CudaKernelOp machine;
   std::vector<std::string> declarations;
 
-  Value warpRow, rowWarp, columnWarp, warpCol, block, head, batch, ownRow, walk, queue;
+  Value warpIndex, warpRow, rowWarp, columnWarp, warpCol, block, head, batch, ownRow, walk, queue;
   llvm::StringMap<Value> ownTiles, ringTiles, walkedSources;
   llvm::DenseMap<Value, Value> objects; ///< Tile-level value -> the machine object that holds it.
-  Value stats, scores, slopes, rowSums, queryOperand, probabilityTile, probabilityOperand;
+  Value stats, scores, slopes, rowSums, queryOperand, probabilityTile, probabilityOperand, gradientTile;
   SmallVector<Product, 2> pendingProducts;
   Value walkRow, visit, currentSlot;
   FlatSymbolRefAttr maskFunction;

@@ -1,7 +1,7 @@
 // tw-tile: writes one kernel of a tw.attention as a loop over tiles, and moves its mask and score regions into functions.
 //
-// The four kernels are FlashAttention-2's (Dao 2023): forward is algorithm 1; delta, dkv and dq together are algorithm
-// 2, cut in two loops so that no two blocks add to the same gradient.
+// The kernels are FlashAttention-2's (Dao 2023): forward is algorithm 1; delta, dkv and dq together are algorithm 2, cut
+// in two loops so that no two blocks add to the same gradient; delta, fused and convert are algorithm 2 as it stands.
 #include "tilewright/passes/Passes.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -62,7 +62,7 @@ public:
   }
 
   LogicalResult write(StringRef role, StringRef symbol) {
-    bool ownsKV = role == "dkv";
+    bool ownsKV = role == "dkv" || role == "fused";
     auto kernel = tw::KernelOp::create(builder, symbol, role, ownsKV ? tileKV : tileQ, ownsKV ? tileQ : tileKV, group);
     Block *body = builder.createBlock(&kernel.getBody());
     for (int i = 0; i < 5; ++i) body->addArgument(position, builder.getLoc());
@@ -72,8 +72,12 @@ public:
     if (role == "forward") writeForward();
     else if (role == "delta") writeDelta();
     else if (role == "dq") writeDQ();
-    else if (role == "dkv") writeDKV();
-    else return attention.emitOpError("unknown kernel role '") << role << "': expected forward, delta, dq or dkv";
+    else if (role == "dkv") writeDKV(/*addsDQ=*/false);
+    else if (role == "fused") writeDKV(/*addsDQ=*/true);
+    else if (role == "convert") writeConvert();
+    else
+      return attention.emitOpError("unknown kernel role '")
+             << role << "': expected forward, delta, dq, dkv, fused or convert";
     tw::YieldOp::create(builder);
     return success();
   }
@@ -176,8 +180,8 @@ private:
   }
 
   /// Scores are computed transposed (rows k, columns q), so that p and ds are the left operands of both products as
-  /// they stand.
-  void writeDKV() {
+  /// they stand. With `addsDQ` each tile's share of dQ goes to sums in global memory.
+  void writeDKV(bool addsDQ) {
     Value k = load("k", head, row, tileKV, dimQK), v = load("v", head, row, tileKV, dimV);
     Value dkZero = fill(0, f32(tileKV, dimQK)), dvZero = fill(0, f32(tileKV, dimV));
     auto overHead = [&](Value qHead, ValueRange sums) {
@@ -189,7 +193,9 @@ private:
         Value p = tw::ProbabilityOp::create(builder, scoreAndMask(s, partial, qRow, row, qHead, true), lse, true);
         Value dv = dot(p, dO, carried[1]);
         Value ds = scoresGradient(p, dotTransposed(v, dO), delta, s, qRow, row, qHead, true);
-        return SmallVector<Value>{dot(ds, q, carried[0]), dv};
+        Value dk = dot(ds, q, carried[0]);
+        if (addsDQ) tw::AccumulateOp::create(builder, ds, k, "dq", batch, qHead, qRow, centresSums());
+        return SmallVector<Value>{dk, dv};
       });
     };
     SmallVector<Value> sums{dkZero, dvZero};
@@ -210,6 +216,14 @@ private:
     store(tw::ScaleOp::create(builder, sums[0]), "dk");
     store(sums[1], "dv");
   }
+
+  void writeConvert() {
+    Value sums = tw::LoadSumsOp::create(builder, f32(tileQ, dimQK), "dq", batch, head, row, stored, centresSums());
+    store(tw::ScaleOp::create(builder, sums), "dq");
+  }
+
+  /// A score function's slopes would break the zero row sums of dS that centring rests on.
+  bool centresSums() { return !score; }
 
   tw::AttentionOp attention;
   ImplicitLocOpBuilder builder;

@@ -27,7 +27,7 @@ struct PrepareReport {
   bool cacheHit() const { return origin != KernelOrigin::Compiled; }
 };
 
-/// Blocks of a launch: Forward, DQ and Delta have ceil(seqQ / tileQ) * headsQ * batch, DKV has
+/// Blocks of a launch: Forward, DQ, Delta and Convert have ceil(seqQ / tileQ) * headsQ * batch, DKV and Fused have
 /// ceil(seqKV / tileKV) * headsKV * batch. Block x is tile x % tiles of head x / tiles % heads of batch entry
 /// x / tiles / heads. More than 2^31 - 1 and sizes below 0 are errors.
 Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args);
@@ -35,6 +35,11 @@ Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args);
 /// Refuses arguments that the kernel cannot work on, naming the one at fault: missing pointers, head counts that do not
 /// fit the plan's group size and, on CUDA, addresses and strides that are not multiples of 16 bytes.
 Status checkArgs(const KernelPlan &plan, const KernelArgs &args);
+
+/// Bytes of KernelArgs::dqSums for a Fused or Convert plan and the sizes in `args`: 4 * batch * headsQ *
+/// ceil(seqQ / tileQ) * tileQ * (dimQK padded to whole fragments of the column warps, and 8 row sums without a score
+/// function). 0 for other roles. A problem's Fused and Convert plans agree.
+int64_t dqSumsBytes(const KernelPlan &plan, const KernelArgs &args);
 
 struct LoadedKernel;
 

@@ -34,9 +34,12 @@ struct KernelArgs {
   int32_t batch = 0, headsQ = 0, headsKV = 0, seqQ = 0, seqKV = 0;
   float scale = 0;
   TableRef tables[kMaxTables]; ///< In the order of Problem::tables.
+  /// Workspace of the fused backward: dqSumsBytes() bytes, 16-byte aligned, zero before Fused runs. Tiles of tile_q
+  /// query rows, (batch, headsQ, tiles); inside a tile fp32 fragments of 16 x 8 (templates/sm80/Reduce.cuh).
+  float *dqSums = nullptr;
 };
 
 static_assert(sizeof(TensorRef) == 32 && sizeof(TableRef) == 40);
-static_assert(sizeof(KernelArgs) == 8 * 32 + 16 + 24 + kMaxTables * 40);
+static_assert(sizeof(KernelArgs) == 8 * 32 + 16 + 24 + kMaxTables * 40 + 8);
 
 } // namespace tilewright

@@ -9,6 +9,13 @@ Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &targ
                                       const ScheduleOverrides &overrides) {
   // First, since defaults want a valid problem, and its errors are the ones to see.
   if (Status status = problem.validate(); !status) return propagate(status);
+  if (role == KernelRole::Convert) { // reads the sums where Fused puts them
+    Expected<KernelPlan> fused = make(problem, target, KernelRole::Fused, overrides);
+    if (!fused) return fused;
+    KernelPlan plan{problem, convertScheduleOf(fused->schedule), target, role};
+    if (Status status = plan.validate(); !status) return propagate(status);
+    return plan;
+  }
   // Fields that the user leaves open follow those that are set: the best default that fits them.
   Status first;
   for (const Schedule &candidate : candidates(problem, target, role)) {
@@ -35,6 +42,11 @@ std::string KernelPlan::canonicalText() const {
   if (role == KernelRole::Delta)
     return text + fmt::format("schedule=tile_q={},warps={}\ndim_v={}\ndtype={}\n", schedule.tileQ, schedule.warps,
                               problem.dimV, toString(problem.dtype));
+  // Convert reads sums and keys, whatever they are the sums of.
+  if (role == KernelRole::Convert)
+    return text + fmt::format("schedule=tile_q={},column_warps={}\ndim_qk={}\ndtype={}\ngroup={}\nsum_columns={}\n",
+                              schedule.tileQ, schedule.columnWarps, problem.dimQK, toString(problem.dtype),
+                              problem.groupSize(), sumColumns(schedule, problem));
   return text + fmt::format("schedule={}\n", schedule.canonicalText()) + problem.constantsText();
 }
 
@@ -43,8 +55,10 @@ std::string KernelPlan::hash() const { return sha256Hex(canonicalText()); }
 std::string KernelPlan::symbol() const {
   std::string dims = problem.dimQK == problem.dimV ? fmt::format("d{}", problem.dimQK)
                                                    : fmt::format("d{}x{}", problem.dimQK, problem.dimV);
+  if (role == KernelRole::Convert) dims = fmt::format("d{}", problem.dimQK);
   if (role == KernelRole::Delta) dims = fmt::format("d{}", problem.dimV);
   std::string tiles = fmt::format("m{}n{}s{}w{}", schedule.tileQ, schedule.tileKV, schedule.stages, schedule.warps);
+  if (role == KernelRole::Convert) tiles = fmt::format("m{}c{}", schedule.tileQ, schedule.columnWarps);
   if (role == KernelRole::Delta) tiles = fmt::format("m{}w{}", schedule.tileQ, schedule.warps);
   return fmt::format("tw_{}_{}_{}_{}_{}", toString(role), toString(problem.dtype), dims, tiles, hash().substr(0, 8));
 }

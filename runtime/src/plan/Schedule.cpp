@@ -16,14 +16,19 @@ std::string_view toString(KernelRole role) {
     return "dq";
   case KernelRole::DKV:
     return "dkv";
+  case KernelRole::Fused:
+    return "fused";
+  case KernelRole::Convert:
+    return "convert";
   }
   return "unknown role";
 }
 
 Expected<KernelRole> parseKernelRole(std::string_view text) {
-  for (KernelRole role : {KernelRole::Forward, KernelRole::Delta, KernelRole::DQ, KernelRole::DKV})
+  for (KernelRole role : {KernelRole::Forward, KernelRole::Delta, KernelRole::DQ, KernelRole::DKV, KernelRole::Fused,
+                          KernelRole::Convert})
     if (text == toString(role)) return role;
-  return fail(Stage::Input, fmt::format("expected forward, delta, dq or dkv, found \"{}\"", text));
+  return fail(Stage::Input, fmt::format("expected forward, delta, dq, dkv, fused or convert, found \"{}\"", text));
 }
 
 std::string_view nameOf(Order order) { return order == Order::Plain ? "plain" : "longest_first"; }
@@ -34,14 +39,9 @@ Expected<Order> parseOrder(std::string_view text) {
   return fail(Stage::Input, fmt::format("expected plain or longest_first, found \"{}\"", text));
 }
 
-std::vector<KernelRole> rolesOf(Direction direction) {
-  if (direction == Direction::Forward) return {KernelRole::Forward};
-  return {KernelRole::Delta, KernelRole::DKV, KernelRole::DQ};
-}
-
 Status Schedule::validate(const Problem &problem, const Target &target, KernelRole role) const {
   if (Status status = checkFields(*this); !status) return status;
-  return target.isCpu() ? checkCpu(*this, problem) : checkCuda(*this, problem, target, role);
+  return target.isCpu() ? checkCpu(*this, problem, role) : checkCuda(*this, problem, target, role);
 }
 
 std::string Schedule::canonicalText() const {

@@ -28,6 +28,9 @@ constexpr Choice kDKV64[] = {{32, 128, 2, 4, 1, 2}, {64, 64, 1, 4, 2, 1}};
 constexpr Choice kDKV128[] = {{64, 64, 1, 4, 2, 2}, {64, 64, 1, 4, 2, 1}, {64, 32, 1, 4, 2, 1}};
 constexpr Choice kDKV256[] = {{64, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 1}};
 constexpr Choice kDKVF32[] = {{32, 64, 1, 4, 1, 1}, {32, 32, 1, 4, 2, 1}, {32, 16, 1, 2, 2, 1}};
+constexpr Choice kFused64[] = {{64, 64, 2, 4, 2, 3}, {32, 64, 1, 4, 2, 1}};
+constexpr Choice kFused128[] = {{64, 128, 2, 8, 2, 1}, {32, 64, 2, 4, 2, 1}, {32, 64, 1, 4, 2, 1}};
+constexpr Choice kFused256[] = {{64, 64, 1, 8, 2, 1}, {32, 32, 1, 4, 2, 1}};
 constexpr Choice kDelta[] = {{64, 16, 1, 4, 1, 1}};
 
 std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
@@ -44,11 +47,17 @@ std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
     return pick(kDQ64, kDQ128, kDQ256, kDQF32);
   case KernelRole::DKV:
     return pick(kDKV64, kDKV128, kDKV256, kDKVF32);
+  case KernelRole::Fused:
+  case KernelRole::Convert:
+    return pick(kFused64, kFused128, kFused256, kFused256);
   case KernelRole::Delta:
     break;
   }
   return kDelta;
 }
+
+/// Shared memory that the system keeps for each block (CUDA C++ programming guide, compute capability 8.x and newer).
+constexpr int64_t kReservedSharedBytes = 1024;
 
 /// The smallest of 16, 32, 64 that holds a short sequence, else 64.
 int cpuTile(int64_t length) { return length <= 16 ? 16 : length <= 32 ? 32 : 64; }
@@ -67,7 +76,12 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     return {schedule};
   }
   std::vector<Schedule> all;
-  int64_t owned = role == KernelRole::DKV ? problem.seqKV : problem.seqQ;
+  if (role == KernelRole::Convert) {
+    for (const Schedule &fused : candidates(problem, target, KernelRole::Fused))
+      all.push_back(convertScheduleOf(fused));
+    return all;
+  }
+  int64_t owned = ownsKV(role) ? problem.seqKV : problem.seqQ;
   if (role == KernelRole::Forward) schedule.rescaleThreshold = 8;
   for (const Choice &choice : choicesOf(problem, role)) {
     schedule.tileQ = choice.tileQ;
@@ -77,8 +91,14 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     schedule.columnWarps = choice.columnWarps;
     schedule.blocksPerSM = choice.blocksPerSM;
     if (owned <= 64 && ownedRows(schedule, role) == 128) { // would be half empty
-      (role == KernelRole::DKV ? schedule.tileKV : schedule.tileQ) = 64;
-      if (schedule.warps == 8) schedule.warps = 4;
+      (ownsKV(role) ? schedule.tileKV : schedule.tileQ) = 64;
+      // Fused's eight warps own 16 rows each then: four would spill.
+      if (schedule.warps == 8 && role != KernelRole::Fused) schedule.warps = 4;
+    }
+    if (role == KernelRole::Fused) { // a launch bound that shared memory cannot honour only costs registers
+      int64_t bytes = schedule.sharedBytes(problem, target, role) + kReservedSharedBytes;
+      int64_t fitting = std::clamp<int64_t>(target.sharedBytesPerSM / bytes, 1, choice.blocksPerSM);
+      schedule.blocksPerSM = static_cast<int>(fitting);
     }
     all.push_back(schedule);
   }
@@ -87,6 +107,16 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     std::stable_partition(all.begin(), all.end(),
                           [](const Schedule &s) { return s.tileQ * s.columnWarps / s.warps == kWarpRows; });
   return all;
+}
+
+Schedule convertScheduleOf(const Schedule &fused) {
+  Schedule schedule;
+  schedule.tileQ = fused.tileQ;
+  schedule.tileKV = kTileRange.low; // no kv tile is loaded
+  schedule.stages = 1;
+  schedule.warps = std::max(1, fused.tileQ / kWarpRows);
+  schedule.columnWarps = fused.columnWarps;
+  return schedule;
 }
 
 Schedule Schedule::defaultFor(const Problem &problem, const Target &target, KernelRole role) {

@@ -1,6 +1,7 @@
 #include "ScheduleLimits.h"
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <fmt/format.h>
 
 namespace tilewright {
@@ -22,7 +23,7 @@ constexpr int kBaseRegisters = 40;
 
 int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRole role) {
   // Column warps own equal shares of whole fragments.
-  int64_t step = role == KernelRole::DKV ? 16 * schedule.columnWarps : 16;
+  int64_t step = ownsKV(role) ? 16 * schedule.columnWarps : 16;
   int64_t paddedQK = roundUp(problem.dimQK, step), paddedV = roundUp(problem.dimV, step);
   int64_t qk = rowBytes(paddedQK, problem.dtype), v = rowBytes(paddedV, problem.dtype);
   int64_t tileQ = schedule.tileQ, tileKV = schedule.tileKV, stages = schedule.stages;
@@ -38,6 +39,14 @@ int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRo
     int64_t exchange = schedule.columnWarps > 1 ? 2 * tileKV * rowBytes(tileQ, problem.dtype) : 0;
     return tileKV * (qk + v) + stages * (tileQ * (qk + v) + rowStatisticsBytes(tileQ)) + exchange;
   }
+  case KernelRole::Fused: {
+    // dS always passes through shared memory: dQ's product reads it transposed.
+    int64_t tiles = schedule.columnWarps > 1 ? 2 : 1;
+    return tileKV * (qk + v) + stages * (tileQ * (qk + v) + rowStatisticsBytes(tileQ)) +
+           tiles * tileKV * rowBytes(tileQ, problem.dtype);
+  }
+  case KernelRole::Convert: // dQ on its way out; before that the keys' mean
+    return std::max<int64_t>(tileQ * rowBytes(paddedDimQK(schedule, problem), problem.dtype), kMaxCudaHeadDim * 4);
   }
   return 0;
 }
@@ -45,6 +54,8 @@ int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRo
 /// fp32 accumulators of a warp's rows are spread over 32 threads.
 int registersOf(const Schedule &schedule, const Problem &problem, KernelRole role) {
   if (role == KernelRole::Delta) return 0;
+  if (role == KernelRole::Convert)
+    return kBaseRegisters + static_cast<int>(paddedDimQK(schedule, problem) * kWarpRows / 32);
   WarpGrid grid = warpGrid(schedule, role);
   int64_t rows = ownedRows(schedule, role) / grid.rowGroups;
   int64_t dimQK = roundUp(problem.dimQK, 16), dimV = roundUp(problem.dimV, 16);
@@ -59,7 +70,14 @@ int registersOf(const Schedule &schedule, const Problem &problem, KernelRole rol
   case KernelRole::DKV:
     columns = (dimQK + dimV + 2 * schedule.tileQ) / grid.columnGroups; // dK, dV, S^T, dP^T
     break;
+  case KernelRole::Fused: { // dQ's part takes the place of S^T and dP^T
+    int64_t scores = rows * 2 * schedule.tileQ / grid.columnGroups;
+    int64_t dQ = schedule.tileQ * paddedDimQK(schedule, problem) / schedule.warps;
+    int64_t sums = rows * (dimQK + dimV) / grid.columnGroups;
+    return kBaseRegisters + static_cast<int>((sums + std::max(scores, dQ)) / 32);
+  }
   case KernelRole::Delta:
+  case KernelRole::Convert:
     break;
   }
   return kBaseRegisters + static_cast<int>(rows * columns / 32);
@@ -93,11 +111,11 @@ Status checkDims(const Problem &problem, const Target &target) {
   return {};
 }
 
-Status checkWarps(const Schedule &schedule, const Problem &, KernelRole role) {
+Status checkWarps(const Schedule &schedule, const Problem &problem, KernelRole role) {
   int rows = ownedRows(schedule, role);
-  const char *field = role == KernelRole::DKV ? "tile_kv" : "tile_q";
-  if (schedule.columnWarps > 1 && role != KernelRole::DKV)
-    return refuse(role, fmt::format("column_warps: only dkv splits columns, found {}", schedule.columnWarps));
+  const char *field = ownsKV(role) ? "tile_kv" : "tile_q";
+  if (schedule.columnWarps > 1 && !ownsKV(role))
+    return refuse(role, fmt::format("column_warps: only dkv and fused split columns, found {}", schedule.columnWarps));
   if (schedule.warps % schedule.columnWarps != 0)
     return refuse(role,
                   fmt::format("warps={} is not a multiple of column_warps={}", schedule.warps, schedule.columnWarps));
@@ -108,21 +126,57 @@ Status checkWarps(const Schedule &schedule, const Problem &, KernelRole role) {
                   fmt::format("{}={} over {} warps is {} rows each: expected {} or {}", field, rows, grid.rowGroups,
                               each, kWarpRows, 2 * kWarpRows),
                   fmt::format("{} is {} or {} times the warps{}", field, kWarpRows, 2 * kWarpRows,
-                              role == KernelRole::DKV ? " that column_warps leaves for rows" : ""));
+                              ownsKV(role) ? " that column_warps leaves for rows" : ""));
   if (schedule.tileQ % (16 * grid.columnGroups) != 0)
     return refuse(role, fmt::format("column_warps={} split tile_q={}: expected a multiple of {}", grid.columnGroups,
                                     schedule.tileQ, 16 * grid.columnGroups));
+  if (role != KernelRole::Fused) return {};
+  if (!std::has_single_bit(static_cast<unsigned>(schedule.tileQ)))
+    return refuse(role, fmt::format("tile_q: expected 16, 32, 64, 128 or 256, found {}", schedule.tileQ),
+                  "convert gives each 16 of these rows a warp, and warps are a power of two");
+  if (fusedRowWarps(schedule, problem) == 0)
+    return refuse(role, fmt::format("warps={} do not split dQ's tile of {} x {} into whole 16 x 16 blocks",
+                                    schedule.warps, schedule.tileQ, paddedDimQK(schedule, problem)),
+                  "fewer warps or a larger tile_q leave each a block");
   return {};
+}
+
+/// Convert is made for the sums of a Fused kernel.
+Status checkConvert(const Schedule &schedule) {
+  if (schedule.warps * kWarpRows == schedule.tileQ) return {};
+  return refuse(KernelRole::Convert, fmt::format("warps: expected a warp for each {} of tile_q={} rows, found {}",
+                                                 kWarpRows, schedule.tileQ, schedule.warps));
 }
 
 } // namespace
 
-int ownedRows(const Schedule &schedule, KernelRole role) {
-  return role == KernelRole::DKV ? schedule.tileKV : schedule.tileQ;
-}
+bool ownsKV(KernelRole role) { return role == KernelRole::DKV || role == KernelRole::Fused; }
+
+int ownedRows(const Schedule &schedule, KernelRole role) { return ownsKV(role) ? schedule.tileKV : schedule.tileQ; }
 
 WarpGrid warpGrid(const Schedule &schedule, KernelRole) {
   return {schedule.warps / schedule.columnWarps, schedule.columnWarps};
+}
+
+int64_t paddedDimQK(const Schedule &schedule, const Problem &problem) {
+  return roundUp(problem.dimQK, 16 * schedule.columnWarps);
+}
+
+int fusedRowWarps(const Schedule &schedule, const Problem &problem) {
+  int64_t columns = paddedDimQK(schedule, problem), best = 0, bestDifference = 0;
+  for (int64_t rowWarps = 1; rowWarps <= schedule.warps; rowWarps *= 2) {
+    int64_t columnWarps = schedule.warps / rowWarps;
+    if (schedule.tileQ % (16 * rowWarps) != 0 || columns % (16 * columnWarps) != 0) continue;
+    int64_t difference = std::abs(schedule.tileQ / rowWarps - columns / columnWarps);
+    if (best != 0 && difference >= bestDifference) continue;
+    best = rowWarps;
+    bestDifference = difference;
+  }
+  return static_cast<int>(best);
+}
+
+int64_t sumColumns(const Schedule &schedule, const Problem &problem) {
+  return paddedDimQK(schedule, problem) + (problem.fullScore().empty() ? 8 : 0);
 }
 
 int64_t Schedule::sharedBytes(const Problem &problem, const Target &target, KernelRole role) const {
@@ -154,7 +208,19 @@ Status checkFields(const Schedule &schedule) {
   return {};
 }
 
-Status checkCpu(const Schedule &schedule, const Problem &) {
+Status checkFused(const Problem &problem, const Target &target) {
+  if (target.isCpu())
+    return fail(Stage::Plan, "backward: fused kernels are CUDA's; the cpu target computes gradients by two_kernel",
+                "leave backward out, or set backward=two_kernel");
+  if (problem.dtype == DType::F32)
+    return fail(Stage::Plan, "backward: fused kernels take bf16 and fp16, found fp32",
+                "leave backward out, or set backward=two_kernel");
+  return {};
+}
+
+Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole role) {
+  if (role == KernelRole::Fused || role == KernelRole::Convert)
+    if (Status status = checkFused(problem, Target()); !status) return status;
   for (auto [field, value] :
        {std::pair{"stages", schedule.stages}, std::pair{"warps", schedule.warps},
         std::pair{"column_warps", schedule.columnWarps}, std::pair{"blocks_per_sm", schedule.blocksPerSM}})
@@ -167,11 +233,15 @@ Status checkCpu(const Schedule &schedule, const Problem &) {
 Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role) {
   if (Status status = checkDims(problem, target); !status) return status;
   if (role == KernelRole::Delta) return {};
+  if (role == KernelRole::Fused || role == KernelRole::Convert)
+    if (Status status = checkFused(problem, target); !status) return status;
   for (auto [field, tile] : {std::pair{"tile_q", schedule.tileQ}, std::pair{"tile_kv", schedule.tileKV}})
     if (tile > kMaxCudaTile)
       return refuse(
           role, fmt::format("{}: {} kernels take tiles up to {}, found {}", field, target.name, kMaxCudaTile, tile));
-  if (Status status = checkWarps(schedule, problem, role); !status) return status;
+  if (Status status = role == KernelRole::Convert ? checkConvert(schedule) : checkWarps(schedule, problem, role);
+      !status)
+    return status;
   int threads = 32 * schedule.warps;
   if (threads > target.maxThreadsPerBlock)
     return refuse(role, fmt::format("warps={} are {} threads a block; {} has at most {}", schedule.warps, threads,

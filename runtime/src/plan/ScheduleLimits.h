@@ -24,19 +24,33 @@ inline constexpr int kMaxCudaTile = 256;
 /// How a block's warps share the rows it owns.
 struct WarpGrid {
   int rowGroups = 1;    ///< Warps along the owned rows
-  int columnGroups = 1; ///< DKV: warps that share rows and split the columns of their products
+  int columnGroups = 1; ///< DKV, Fused: warps that share rows and split the columns of their products
 };
 
-/// Rows of the tile a block owns: tileQ, for DKV tileKV.
+/// True for the roles whose blocks own kv rows: DKV and Fused.
+bool ownsKV(KernelRole role);
+/// Rows of the tile a block owns: tileQ, or tileKV where it owns kv rows.
 int ownedRows(const Schedule &schedule, KernelRole role);
 WarpGrid warpGrid(const Schedule &schedule, KernelRole role);
 
+/// dQ has whole fragments for each column warp, as dK does beside which it is computed.
+int64_t paddedDimQK(const Schedule &schedule, const Problem &problem);
+/// Warps along the rows of dQ's tile in Fused; the others split its columns. The squarest split into whole 16 x 16 blocks
+/// (a warp then reads least of dS and K for what it computes); 0 where none is.
+int fusedRowWarps(const Schedule &schedule, const Problem &problem);
+/// fp32 columns of a row of dQ's sums: a score function spares the row sums that centring needs (templates/sm80/Centre.cuh).
+int64_t sumColumns(const Schedule &schedule, const Problem &problem);
+
 /// Ranges of the fields on their own, whatever the target; the first broken one as an error.
 Status checkFields(const Schedule &schedule);
-Status checkCpu(const Schedule &schedule, const Problem &problem);
+Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole role);
+/// Whether a target and a problem's dtype have the fused backward.
+Status checkFused(const Problem &problem, const Target &target);
 Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role);
 
 /// Schedules to start from, best first; not all are within the target's limits. Never empty.
 std::vector<Schedule> candidates(const Problem &problem, const Target &target, KernelRole role);
+/// Convert's schedule for the sums of a Fused kernel: the layout is in tileQ and columnWarps.
+Schedule convertScheduleOf(const Schedule &fused);
 
 } // namespace tilewright

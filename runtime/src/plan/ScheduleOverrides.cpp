@@ -40,8 +40,9 @@ Status setField(std::string_view field, std::string_view value, Schedule &schedu
   }
   return fail(Stage::Input, fmt::format("schedule: unknown field \"{}\"", field),
               "fields: tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, rescale_threshold; with "
-              "forward., delta., dq. or dkv. "
-              "before it a field counts for that kernel alone");
+              "forward., delta., dq., dkv. or fused. "
+              "before it a field counts for that kernel alone; backward=two_kernel or backward=fused chooses the "
+              "gradients' kernels");
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -64,10 +65,22 @@ Expected<ScheduleOverrides> ScheduleOverrides::parse(std::string_view text) {
       return fail(Stage::Input, fmt::format("schedule: expected field=value, found \"{}\"", setting),
                   "for example tile_q=128,tile_kv=64,dkv.stages=2");
     std::string_view key = trimmed(setting.substr(0, equals)), value = trimmed(setting.substr(equals + 1));
+    if (key == "backward") {
+      auto strategy = parseBackward(value);
+      if (!strategy)
+        return fail(Stage::Input, fmt::format("schedule: backward: {}", strategy.error().message),
+                    strategy.error().hint);
+      if (overrides.strategy) return fail(Stage::Input, "schedule: backward is set twice");
+      overrides.strategy = *strategy;
+      continue;
+    }
     std::string_view field = key;
     if (size_t dot = key.find('.'); dot != std::string_view::npos) {
       auto role = parseKernelRole(key.substr(0, dot));
       if (!role) return fail(Stage::Input, fmt::format("schedule: {}: before the dot: {}", key, role.error().message));
+      if (*role == KernelRole::Convert)
+        return fail(Stage::Input, fmt::format("schedule: {}: convert follows fused and has no fields of its own", key),
+                    fmt::format("set fused.{}", key.substr(dot + 1)));
       field = key.substr(dot + 1);
     }
     // Applied to a valid schedule, one setting is all that checkFields can find wrong.
@@ -77,7 +90,22 @@ Expected<ScheduleOverrides> ScheduleOverrides::parse(std::string_view text) {
     if (!overrides.fields.emplace(key, value).second)
       return fail(Stage::Input, fmt::format("schedule: {} is set twice", key));
   }
+  if (Status status = overrides.settleStrategy(); !status) return propagate(status);
   return overrides;
+}
+
+Status ScheduleOverrides::settleStrategy() {
+  for (const auto &[key, value] : fields) {
+    auto role = parseKernelRole(std::string_view(key).substr(0, key.find('.')));
+    if (!role || *role == KernelRole::Forward || *role == KernelRole::Delta) continue;
+    Backward implied = *role == KernelRole::Fused ? Backward::Fused : Backward::TwoKernel;
+    if (!strategy) strategy = implied;
+    if (*strategy != implied)
+      return fail(Stage::Input, fmt::format("schedule: {}: backward={} has no {} kernel", key, toString(*strategy),
+                                            toString(*role)),
+                  "fields of dq and dkv go with backward=two_kernel, those of fused with backward=fused");
+  }
+  return {};
 }
 
 Status ScheduleOverrides::apply(KernelRole role, Schedule &schedule) const {

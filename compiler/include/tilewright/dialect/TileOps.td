@@ -9,7 +9,7 @@ def KernelOp : TwOp<"kernel", [Symbol, IsolatedFromAbove]> {
   let summary = "A grid of independent blocks, each owning one tile of rows of one head of one batch entry";
   let description = [{
     Body: ^bb(row, head, batch, sq, sk), all of one position type. `row` is the first row of the owned tile: of q for
-    forward, delta and dq; of k and v for dkv, where `head` counts kv heads. `own_rows` is the owned tile's height,
+    forward, delta, dq and convert; of k and v for dkv and fused, where `head` counts kv heads. `own_rows` is the owned tile's height,
     `walk_rows` that of the tiles walked over.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$role, I64Attr:$own_rows, I64Attr:$walk_rows, I64Attr:$group);
@@ -32,6 +32,37 @@ def StoreOp : TwOp<"store", [AllTypesMatch<["batch", "head", "row"]>]> {
   let summary = "Writes a tile, converted to the tensor's type; rows past the sequence's end are dropped";
   let arguments = (ins TileType:$tile, StrAttr:$tensor, Position:$batch, Position:$head, Position:$row);
   let assemblyFormat = "$tile `,` $tensor `[` $batch `,` $head `,` $row `]` attr-dict `:` type($tile) `,` type($batch)";
+}
+
+def AccumulateOp : TwOp<"accumulate", [AllTypesMatch<["batch", "head", "row"]>]> {
+  let summary = "sums[row..] += a^T b: blocks add to the same f32 sums in global memory, in any order"
+                " (FlashAttention-2, algorithm 2 line 15)";
+  let description = [{
+    `sums` is dq: a is the transposed tile of dS (rows k, columns q), b the tile of k. The sums are zero before the
+    kernel runs. With `centred` the row sums of a^T are kept beside them, for `load_sums` to take b relative to its mean.
+  }];
+  let arguments = (ins F32Tile:$a, TileType:$b, StrAttr:$sums, Position:$batch, Position:$head, Position:$row,
+                       UnitAttr:$centred);
+  let assemblyFormat = [{
+    $a `,` $b `,` $sums `[` $batch `,` $head `,` $row `]` (`centred` $centred^)? attr-dict
+    `:` type($a) `,` type($b) `,` type($batch)
+  }];
+  let hasVerifier = 1;
+}
+
+def LoadSumsOp : TwOp<"load_sums", [Pure, AllTypesMatch<["batch", "head", "row"]>]> {
+  let summary = "The finished sums of rows row.. of one head, of a tensor of type `stored`";
+  let description = [{
+    With `centred`: less rowsum(a^T) times a sampled mean of b's rows. Exact arithmetic has rowsum(dS) = 0 and nothing to
+    take out; rounding of dS leaves something, which a common offset of the keys would multiply.
+  }];
+  let arguments = (ins StrAttr:$sums, Position:$batch, Position:$head, Position:$row, TypeAttr:$stored,
+                       UnitAttr:$centred);
+  let results = (outs F32Tile:$tile);
+  let assemblyFormat = [{
+    $sums `[` $batch `,` $head `,` $row `]` `of` $stored (`centred` $centred^)? attr-dict
+    `:` type($batch) `->` type($tile)
+  }];
 }
 
 def FillOp : TwOp<"fill", [Pure]> {

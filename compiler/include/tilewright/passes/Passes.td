@@ -28,7 +28,7 @@ def ClassifyTiles : Pass<"tw-classify-tiles", "::mlir::ModuleOp"> {
 def Tile : Pass<"tw-tile", "::mlir::ModuleOp"> {
   let summary = "Problem level -> tile level: write one kernel of tw.attention as a loop over tiles";
   let options = [
-    Option<"role", "role", "std::string", "\"forward\"", "forward, delta, dq or dkv">,
+    Option<"role", "role", "std::string", "\"forward\"", "forward, delta, dq, dkv, fused or convert">,
     Option<"tileQ", "tile-q", "int64_t", "64", "rows of q in a tile">,
     Option<"tileKV", "tile-kv", "int64_t", "64", "rows of k and v in a tile">,
     Option<"symbol", "symbol", "std::string", "\"kernel\"", "name of the kernel">,
@@ -43,11 +43,14 @@ def ScheduleSm80 : Pass<"tw-schedule-sm80", "::mlir::ModuleOp"> {
     iteration one barrier proves that the oldest copies have landed and that the slot read last is free, then the copy
     for the tile `stages - 1` visits ahead is issued; one stage copies and computes in turn. P and dS stay in registers
     as left operands of the next product, unless `column-warps` share rows: then they pass through shared memory.
+
+    fused adds dQ's share of each tile right after dK's: all warps split dQ's tile anew, read dS^T from shared memory
+    and add their fragments to the sums in global memory.
   }];
   let options = [
     Option<"stages", "stages", "int64_t", "2", "depth of the ring">,
     Option<"warps", "warps", "int64_t", "4", "warps of a block">,
-    Option<"columnWarps", "column-warps", "int64_t", "1", "warps that share rows and split columns (dkv)">,
+    Option<"columnWarps", "column-warps", "int64_t", "1", "warps that share rows and split columns (dkv, fused)">,
     Option<"minBlocks", "min-blocks", "int64_t", "1", "blocks an SM should hold">,
     Option<"longestFirst", "longest-first", "bool", "false", "take tiles from the end">,
     Option<"rescaleThreshold", "rescale-threshold", "double", "0.0", "growth of a row's maximum, in log2 units, that is left unscaled">,

@@ -4,21 +4,33 @@
 #include "tilewright/plan/Problem.h"
 #include "tilewright/plan/Target.h"
 #include <map>
+#include <optional>
 
 namespace tilewright {
 
-/// Which kernel of a problem. Forward needs one; backward runs Delta, then DKV and DQ, which do not depend on each other.
+/// Which kernel of a problem. Forward needs one; backward runs Delta, then the kernels of its strategy (Backward).
 enum class KernelRole {
   Forward, ///< O and LSE
   Delta,   ///< delta = rowsum(dO * O), the softmax gradient's row constant (FlashAttention-2, algorithm 2 line 4)
   DQ,      ///< dQ, one block a q tile
   DKV,     ///< dK and dV, one block a kv tile; loops over the q heads of the group
+  Fused,   ///< DKV that also adds dS K to fp32 sums of dQ in global memory (FlashAttention-2, algorithm 2 line 15)
+  Convert, ///< dQ from Fused's sums, one block a q tile
 };
 
-std::string_view toString(KernelRole role); ///< "forward", "delta", "dq", "dkv"
+/// The two ways to compute gradients.
+enum class Backward {
+  TwoKernel, ///< DKV and DQ, which do not depend on each other: seven matrix products, the same bits in every run
+  Fused,     ///< Fused, then Convert: five products and so faster, but blocks add to dQ in the order they arrive, so
+             ///< its last bits differ from run to run. CUDA, bf16 and fp16
+};
+
+std::string_view toString(KernelRole role); ///< "forward", "delta", "dq", "dkv", "fused", "convert"
 Expected<KernelRole> parseKernelRole(std::string_view text);
+std::string_view toString(Backward strategy); ///< "two_kernel", "fused"
+Expected<Backward> parseBackward(std::string_view text);
 /// The kernels that compute one direction, in launch order: backward starts from a forward's O and LSE.
-std::vector<KernelRole> rolesOf(Direction direction);
+std::vector<KernelRole> rolesOf(Direction direction, Backward strategy = Backward::TwoKernel);
 
 /// In which order blocks take tiles.
 enum class Order {
@@ -27,12 +39,12 @@ enum class Order {
 };
 
 struct Schedule {
-  int tileQ = 64;   ///< Rows of q a block owns (DKV: streams at a time).
-  int tileKV = 64;  ///< Rows of k and v a block streams at a time (DKV: owns).
+  int tileQ = 64;   ///< Rows of q a block owns (DKV, Fused: streams at a time).
+  int tileKV = 64;  ///< Rows of k and v a block streams at a time (DKV, Fused: owns).
   int stages = 2;   ///< Depth of the ring of streamed tiles in shared memory; 1 loads and computes in turn. CPU: 1.
   int warps = 4;    ///< Warps of a block. They split the owned rows, 16 or 32 rows each. CPU: 1.
-  int columnWarps = 1; ///< DKV on GPUs: so many warps share their rows, split the columns, and hand each other P and dS
-                       ///< through shared memory. 1 keeps them in registers. Elsewhere 1.
+  int columnWarps = 1; ///< DKV, Fused on GPUs: so many warps share their rows, split the columns, hand each other P and
+                       ///< dS through shared memory. 1 keeps them in registers. Elsewhere 1.
   int blocksPerSM = 1; ///< Blocks an SM should hold; bounds the registers of a thread. CPU: 1.
   Order order = Order::Plain;
   double rescaleThreshold = 0; ///< The accumulator is rescaled only when a row's maximum grew by more than this, in
@@ -40,7 +52,8 @@ struct Schedule {
 
   bool operator==(const Schedule &) const = default;
 
-  /// A good schedule without measuring. Delta reads tileQ and warps only.
+  /// A good schedule without measuring. Delta reads tileQ and warps only. Convert's follows the default Fused: tileQ
+  /// and columnWarps say how the sums lie.
   static Schedule defaultFor(const Problem &problem, const Target &target, KernelRole role);
 
   /// Refuses what cannot run, naming the field, its value and the limit it breaks.
@@ -60,16 +73,34 @@ struct Schedule {
 /// What a user sets by `--schedule tile_q=128,dkv.tile_kv=64`: a field for every kernel or, with a role before it, for one.
 class ScheduleOverrides {
 public:
-  /// Fields are tile_q, tile_kv, stages, warps, order (plain | longest_first), rescale_threshold. Errors list the names
-  /// and the accepted values.
+  /// Fields are tile_q, tile_kv, stages, warps, order (plain | longest_first), rescale_threshold. `backward=two_kernel`
+  /// or `backward=fused` chooses the strategy; it takes no role before it. Fields of dq and dkv choose two_kernel too,
+  /// those of fused fused. Convert follows Fused and has no fields of its own. Errors list the names and the accepted
+  /// values.
   static Expected<ScheduleOverrides> parse(std::string_view text);
   /// The fields that apply to `role` replaced in `schedule`; role-specific ones win over general ones.
   Status apply(KernelRole role, Schedule &schedule) const;
-  bool empty() const { return fields.empty(); }
+  bool empty() const { return fields.empty() && !strategy; }
+  /// The strategy set by `backward=`, or chosen by a field of one of its kernels.
+  std::optional<Backward> backward() const { return strategy; }
 
 private:
+  Status settleStrategy();
+
   std::map<std::string, std::string> fields; ///< "tile_q" or "dkv.tile_q" -> value
+  std::optional<Backward> strategy;
 };
+
+/// The strategy for a problem's gradients that a user leaves open: Fused on CUDA targets for bf16 and fp16 with dims
+/// up to 128 where the measured schedule fits the target's shared memory (sm_80 and newer at dims up to 64, sm_90 and
+/// newer datacentre parts up to 128), else TwoKernel.
+Backward defaultBackward(const Problem &problem, const Target &target);
+
+/// The kernels of a problem's gradients in launch order, by the strategy that `overrides` set or the default one. The
+/// default gives way to TwoKernel where the overrides' fields do not fit Fused. Refuses a strategy that the target or
+/// the dtype does not have.
+Expected<std::vector<KernelRole>> backwardRoles(const Problem &problem, const Target &target,
+                                                const ScheduleOverrides &overrides = {});
 
 void to_json(nlohmann::json &json, const Schedule &schedule);
 Expected<Schedule> scheduleFromJson(const nlohmann::json &json);
