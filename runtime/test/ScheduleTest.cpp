@@ -152,7 +152,7 @@ TEST_CASE("warps must share the owned rows evenly") {
   CHECK(errorOf({.tileKV = 64, .warps = 8, .columnWarps = 2}, problem, "sm_80", KernelRole::DKV) == "");
   CHECK(contains(errorOf({.tileQ = 80, .tileKV = 64, .warps = 8, .columnWarps = 2}, problem, "sm_80", KernelRole::DKV),
                  "column_warps=2 split tile_q=80: expected a multiple of 32"));
-  CHECK(contains(errorOf({.columnWarps = 2}, problem, "sm_80"), "only dkv splits columns"));
+  CHECK(contains(errorOf({.columnWarps = 2}, problem, "sm_80"), "only dkv and fused split columns"));
   CHECK(contains(errorOf({.columnWarps = 3}, problem, "sm_80"), "column_warps: expected 1, 2 or 4, found 3"));
   CHECK(contains(errorOf({.blocksPerSM = 9}, problem, "sm_80"), "blocks_per_sm: expected 1 to 8, found 9"));
 }
