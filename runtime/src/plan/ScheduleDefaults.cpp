@@ -3,6 +3,7 @@
 #include "ScheduleLimits.h"
 #include <algorithm>
 #include <span>
+#include <string_view>
 
 namespace tilewright {
 
@@ -59,6 +60,14 @@ std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
 /// Shared memory that the system keeps for each block (CUDA C++ programming guide, compute capability 8.x and newer).
 constexpr int64_t kReservedSharedBytes = 1024;
 
+/// Whether a mask can leave more than one interval of keys to a query. Judged by what it is written with: a guess that
+/// chooses a default, never a result.
+bool mayNeedClasses(std::string_view mask) {
+  for (std::string_view sign : {"|", "or", "%", "//", "[", "!", "not", "where", "abs", "min", "max"})
+    if (mask.find(sign) != std::string_view::npos) return true;
+  return false;
+}
+
 /// The smallest of 16, 32, 64 that holds a short sequence, else 64.
 int cpuTile(int64_t length) { return length <= 16 ? 16 : length <= 32 ? 32 : 64; }
 
@@ -103,7 +112,7 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     all.push_back(schedule);
   }
   // A mask that has to be classified tile by tile takes registers: warps of 16 rows leave them.
-  if (ownsQ && !problem.mask.empty())
+  if (ownsQ && mayNeedClasses(problem.mask))
     std::stable_partition(all.begin(), all.end(),
                           [](const Schedule &s) { return s.tileQ * s.columnWarps / s.warps == kWarpRows; });
   return all;
