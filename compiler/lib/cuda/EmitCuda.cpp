@@ -22,7 +22,7 @@ public:
     Block &body = function.getBody().front();
     std::string parameters = "const tw::Args &args";
     for (auto [i, argument] : llvm::enumerate(body.getArguments())) {
-      std::string name = fmt::format("a{}", i);
+      std::string name = parameterNames()[i];
       parameters += fmt::format(", {} {}", cudaType(argument.getType()), name);
       text.name(argument, name);
     }
@@ -41,6 +41,17 @@ public:
   }
 
 private:
+  /// What the functions of a problem take, in order (Passes.td).
+  std::vector<const char *> parameterNames() {
+    switch (function.getResultTypes().size()) {
+    case 4: return {"first", "last", "sq", "sk", "h", "b"};
+    case 2: return {"qFirst", "qLast", "kFirst", "kLast", "sq", "sk", "h", "b"};
+    default: break;
+    }
+    if (function.getResultTypes()[0].isF32()) return {"s", "q", "k", "sq", "sk", "h", "b"};
+    return {"q", "k", "sq", "sk", "h", "b"};
+  }
+
   std::string returnType() {
     auto results = function.getResultTypes();
     if (results.size() == 4) return "tw::PositionBounds";
