@@ -99,6 +99,9 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     schedule.warps = choice.warps;
     schedule.columnWarps = choice.columnWarps;
     schedule.blocksPerSM = choice.blocksPerSM;
+    // A score function's slopes take the registers that a third block would leave out.
+    bool hasScore = problem.softcap > 0 || !problem.score.empty();
+    if (hasScore && role == KernelRole::Fused) schedule.blocksPerSM = std::min(schedule.blocksPerSM, 2);
     if (owned <= 64 && ownedRows(schedule, role) == 128) { // would be half empty
       (ownsKV(role) ? schedule.tileKV : schedule.tileQ) = 64;
       // Fused's eight warps own 16 rows each then: four would spill.
@@ -106,7 +109,7 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     }
     if (role == KernelRole::Fused) { // a launch bound that shared memory cannot honour only costs registers
       int64_t bytes = schedule.sharedBytes(problem, target, role) + kReservedSharedBytes;
-      int64_t fitting = std::clamp<int64_t>(target.sharedBytesPerSM / bytes, 1, choice.blocksPerSM);
+      int64_t fitting = std::clamp<int64_t>(target.sharedBytesPerSM / bytes, 1, schedule.blocksPerSM);
       schedule.blocksPerSM = static_cast<int>(fitting);
     }
     all.push_back(schedule);
