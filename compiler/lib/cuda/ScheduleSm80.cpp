@@ -548,9 +548,10 @@ private:
         .Case([&](tw::ScoreOp score) { lowerScore(score); })
         .Case([&](tw::MaskOp mask) { lowerMask(mask); })
         .Case([&](tw::SoftmaxUpdateOp update) {
-          Value threshold = b.expression(fmt::format("{:.9g}f", options.rescaleThreshold + 0.0), {}, b.getF32Type());
+          Value threshold =
+              arith::ConstantOp::create(b, b.getF32FloatAttr(static_cast<float>(options.rescaleThreshold)));
           b.call("tw::onlineSoftmax",
-                 {objects[update.getS()], objects[update.getO()], stats, scores, fixFloat(threshold)});
+                 {objects[update.getS()], objects[update.getO()], stats, scores, threshold});
           objects[update.getP()] = objects[update.getS()];
           objects[update.getONext()] = objects[update.getO()];
         })
@@ -596,12 +597,6 @@ private:
     Value tiles = b.expression(fmt::format("($0 + {0} - 1) / {0}", rows), {b.length("seqQ")}, b.i32());
     return b.expression("tw::sumsOf<kTileQ * kColsSums>(args.dqSums, args, $0, $1, $2, $3)",
                         {ofHead, batch, tiles, tile}, b.object("float *"));
-  }
-
-  Value fixFloat(Value threshold) {
-    auto text = cast<tw::ExpressionOp>(threshold.getDefiningOp());
-    if (text.getText().find_first_of(".e") == StringRef::npos) text.setText(text.getText().drop_back().str() + ".f");
-    return threshold;
   }
 
   void lowerDot(tw::DotOp dot) {
@@ -693,16 +688,15 @@ private:
     }
     Value qHead = ownsKV ? visitHead(visit) : head;
     if (kernel.getRole() == "forward") {
-      b.call("tw::applyScore", {s, scale, q, k, scoreLambda(*scoreSymbol(score), qHead)});
+      b.call("tw::applyScore", {s, scale, q, k, scoreLambda(score.getFnAttr(), qHead)});
       return;
     }
     tw::ScoreGradientOp gradient;
     loop.walk([&](tw::ScoreGradientOp op) { gradient = op; });
     slopes = b.variable("slopes", "tw::Accumulator<kWarpRows, kWarpCols>");
     b.call(ownsKV ? "tw::applyScoreDualTransposed" : "tw::applyScoreDual",
-           {s, slopes, scale, q, k, dualLambda(*scoreSymbol(score), gradient.getFnAttr(), qHead)});
+           {s, slopes, scale, q, k, dualLambda(score.getFnAttr(), gradient.getFnAttr(), qHead)});
   }
-  static std::optional<FlatSymbolRefAttr> scoreSymbol(tw::ScoreOp score) { return score.getFnAttr(); }
 
   void lowerMask(tw::MaskOp mask) {
     Value s = objects[mask.getS()];
