@@ -23,10 +23,11 @@ struct Args {
   int batch, headsQ, headsKV, seqQ, seqKV;
   float scale;
   Table tables[8];
-  float *dqSums; ///< (batch, headsQ, q tiles) of fp32 fragments: see sm80/Reduce.cuh.
+  float *dqSums;  ///< (batch, headsQ, q tiles) of fp32 fragments: see sm80/Reduce.cuh.
+  float *lseRest; ///< What rounding lse left out, (batch, headsQ, seqQ), or null.
 };
 
-static_assert(sizeof(Args) == 8 * 32 + 16 + 24 + 8 * 40 + 8, "the runtime's KernelArgs");
+static_assert(sizeof(Args) == 8 * 32 + 16 + 24 + 8 * 40 + 16, "the runtime's KernelArgs");
 
 /// First element of one head of one batch entry.
 template <class Element> __device__ __forceinline__ Element *headOf(const Tensor &tensor, int head, int batch) {

@@ -54,6 +54,62 @@ __device__ __forceinline__ void probabilitiesTransposed(Accumulator<M, N> &s, UI
   }
 }
 
+/// LSE beyond which its fp32 rounding shows in the gradients' dtype: 2^-20 of a probability for F32, 2^-15 for the others.
+template <class Element> constexpr float kCoarseLse = Format<Element>::planes > 1 ? 16.f : 1024.f;
+
+/// Whether any of `Rows` LSE from the shared address `lse` on is beyond that. An infinite one is not: its row sees
+/// nothing.
+template <class Element, int Rows> __device__ __forceinline__ bool anyCoarse(UInt32 lse) {
+  UInt32 limit = __float_as_uint(kCoarseLse<Element>), infinite = 0x7f800000u;
+  bool coarse = false;
+#pragma unroll
+  for (int row = 0; row < Rows; row += 32) {
+    int at = min(row + int(threadIdx.x % 32), Rows - 1);
+    UInt32 magnitude = __float_as_uint(loadSharedFloat(lse + at * 4)) & 0x7fffffffu;
+    coarse |= magnitude - limit < infinite - limit;
+  }
+  return __any_sync(0xffffffffu, coarse);
+}
+
+/// Takes out of probabilities what rounding left out of LSE. `rest` holds it for the head's rows; `q0` is the warp's
+/// first query. No probability exceeds 1: recomputed products of that size may differ from forward's by many units.
+__device__ __forceinline__ float restFactor(const float *rest, int q, int seqQ) {
+  return q < seqQ ? exp2Approx(-rest[q] * kLog2E) : 1.f;
+}
+__device__ __forceinline__ void correctProbability(float &p, float factor) {
+  p *= factor;
+  p = p > 1.f ? 1.f : p; // NaN stays
+}
+template <int M, int N>
+__device__ __forceinline__ void correctProbabilities(Accumulator<M, N> &p, const float *rest, int q0, int seqQ) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float factor = restFactor(rest, q0 + fragmentRow(i, 2 * half), seqQ);
+#pragma unroll
+      for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e)
+          correctProbability(p.x[i][j][e], factor);
+    }
+}
+template <int M, int N>
+__device__ __forceinline__ void correctProbabilitiesTransposed(Accumulator<M, N> &p, const float *rest, int q0,
+                                                               int seqQ) {
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      float factor = restFactor(rest, q0 + fragmentCol(j, odd), seqQ);
+#pragma unroll
+      for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+        for (int e = odd; e < 4; e += 2)
+          correctProbability(p.x[i][j][e], factor);
+    }
+}
+
 /// dp = p * (dp - delta), queries along the columns.
 template <int M, int N>
 __device__ __forceinline__ void scoreGradientsTransposed(Accumulator<M, N> &dp, const Accumulator<M, N> &p,

@@ -12,6 +12,11 @@ struct RawScores {
   __device__ __forceinline__ float reference(float m) const { return m * factor; }
   __device__ __forceinline__ float exponent(float s, float reference) const { return fmaf(s, factor, -reference); }
   __device__ __forceinline__ float naturalMax(float m) const { return m * (factor * kLn2); }
+  /// What exponents relative to `lse` lack against those relative to the maximum `m`, in log2 units. The product is
+  /// rounded as reference() rounds it, never fused with the addition; then the difference of near values is exact.
+  __device__ __forceinline__ float shift(float m, float lse) const {
+    return __fmul_rn(m, factor) + __fmul_rn(-lse, kLog2E);
+  }
   /// -LSE in the form that exponentOfLse takes.
   __device__ __forceinline__ float negatedLse(float lse) const { return -lse * kLog2E; }
   __device__ __forceinline__ float exponentOfLse(float s, float negated) const { return fmaf(s, factor, negated); }
@@ -23,6 +28,7 @@ struct NaturalScores {
   __device__ __forceinline__ float reference(float m) const { return m; }
   __device__ __forceinline__ float exponent(float s, float reference) const { return (s - reference) * kLog2E; }
   __device__ __forceinline__ float naturalMax(float m) const { return m; }
+  __device__ __forceinline__ float shift(float m, float lse) const { return (m - lse) * kLog2E; }
   /// A row whose every score is -inf has LSE -inf; +inf makes its probabilities exp(-inf) = 0.
   __device__ __forceinline__ float negatedLse(float lse) const { return lse == minusInfinity() ? lse : -lse; }
   __device__ __forceinline__ float exponentOfLse(float s, float negated) const { return (s + negated) * kLog2E; }

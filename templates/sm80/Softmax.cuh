@@ -84,7 +84,8 @@ __device__ __forceinline__ void onlineSoftmax(Accumulator<M, N> &s, Accumulator<
     }
 }
 
-/// Normalises `o` and turns stats.max into the rows' LSE (natural log). Rows that saw nothing: o = 0, LSE = -inf.
+/// Normalises `o` and turns stats.max into the rows' LSE (natural log) and stats.sum into what its rounding left out,
+/// as the exponents of the backward pass will see it. Rows that saw nothing: o = 0, LSE = -inf, rest = 0.
 template <int M, int D, class Scores>
 __device__ __forceinline__ void finishRows(Accumulator<M, D> &o, RowStats<M> &stats, const Scores &scores) {
 #pragma unroll
@@ -93,7 +94,9 @@ __device__ __forceinline__ void finishRows(Accumulator<M, D> &o, RowStats<M> &st
     for (int half = 0; half < 2; ++half) {
       float sum = quadSum(stats.sum[i][half]);
       float inverse = sum == 0.f ? 0.f : 1.f / sum;
-      stats.max[i][half] = sum == 0.f ? minusInfinity() : scores.naturalMax(stats.max[i][half]) + logf(sum);
+      float m = stats.max[i][half], lse = scores.naturalMax(m) + logf(sum);
+      stats.max[i][half] = sum == 0.f ? minusInfinity() : lse;
+      stats.sum[i][half] = sum == 0.f ? 0.f : (scores.shift(m, lse) + log2f(sum)) * kLn2;
 #pragma unroll
       for (int j = 0; j < D / 8; ++j) {
         o.x[i][j][2 * half] *= inverse;
@@ -102,16 +105,27 @@ __device__ __forceinline__ void finishRows(Accumulator<M, D> &o, RowStats<M> &st
     }
 }
 
-/// Writes the rows' LSE, those below `rowLimit`; `row0` is the warp's first row.
+/// Writes one value of each row below `rowLimit`, stats.max or stats.sum; `row0` is the warp's first row.
 template <int M>
-__device__ __forceinline__ void storeLse(float *lse, const RowStats<M> &stats, int row0, int rowLimit) {
+__device__ __forceinline__ void storeRowValues(float *to, const float (&values)[M / 16][2], int row0, int rowLimit) {
 #pragma unroll
   for (int i = 0; i < M / 16; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       int row = row0 + fragmentRow(i, 2 * half);
-      if (threadIdx.x % 4 == 0 && row < rowLimit) lse[row] = stats.max[i][half];
+      if (threadIdx.x % 4 == 0 && row < rowLimit) to[row] = values[i][half];
     }
+}
+
+/// The rows' LSE after finishRows.
+template <int M>
+__device__ __forceinline__ void storeLse(float *lse, const RowStats<M> &stats, int row0, int rowLimit) {
+  storeRowValues<M>(lse, stats.max, row0, rowLimit);
+}
+/// What its rounding left out.
+template <int M>
+__device__ __forceinline__ void storeLseRest(float *rest, const RowStats<M> &stats, int row0, int rowLimit) {
+  storeRowValues<M>(rest, stats.sum, row0, rowLimit);
 }
 
 } // namespace tw

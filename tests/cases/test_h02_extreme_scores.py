@@ -49,15 +49,20 @@ class ExtremeScores(CaseTest):
                 self.assert_finite(results)
                 np.testing.assert_allclose(results["lse"][:, :, floored], FLOOR, rtol=1e-6)
                 self.assertFalse(results["dq"][:, floored].any())
-                self.check_rule({n: results[n] for n in ("o", "dq", "dk")}, inputs, "fp32", score=value)
+                # LSE has no room for log 441 beside 3.4e38, yet P is 1/441 in the gradients too.
+                self.check_rule({n: results[n] for n in ("o", "dq", "dk", "dv")}, inputs, "fp32", score=value)
 
-    @unittest.expectedFailure
-    def test_rows_at_the_floor_and_their_values(self):
-        """Gradients rebuild P as exp(s - LSE), and beside 3.4e38 an fp32 LSE has no room for log 441: P is 1, not 1/441.
-        Goes green, and asks for its mark to be removed, once the row's sum reaches the gradients by another way."""
-        for score, _, value in self.FLOORED:
-            _, results, inputs = self.run_arrays(self.tensors_of_case(), "--score", score)
-            self.check_rule({"dv": results["dv"]}, inputs, "fp32", score=value)
+    def test_equal_products_of_any_size_share_the_row(self):
+        """Without a score function too: keys that all have the same huge product get the same weight in the gradients."""
+        v, do = self.normal(1, 100, 2, 64), self.normal(1, 100, 2, 64)
+        q, k = np.zeros_like(v), np.zeros_like(v)
+        q[..., 0] = 1
+        for product in (3e4, -3e4, 1e10, 2e38):
+            for dtype in ("fp32", "bf16"):
+                with self.subTest(product=product, dtype=dtype):
+                    k[..., 0] = product
+                    _, results, inputs = self.run_arrays((q, k, v, do), "--scale", "1", dtype=dtype)
+                    self.check_rule({n: results[n] for n in ("o", "dv")}, inputs, dtype, scale=1)
 
     def test_ceiling_and_floor_meet(self):
         """The largest and the smallest finite score in one row, and a large one with a plain neighbour."""

@@ -85,12 +85,16 @@ Status runOnCpu(const ProblemInputs &inputs, AttentionRun &run) {
   args.dO = inputs.tensors.dO.ref();
   for (const Outputs &output : outputsOf(p)) args.*output.argument = (run.*output.tensor).ref();
   args.lse = static_cast<float *>(run.lse.data());
-  Tensor delta;
+  Tensor delta, rest;
   if (p.direction == Direction::Backward) {
-    Expected<Tensor> made = Tensor::zeros(ElementType::F32, shapeOfLse(p), Layout::BHSD, "delta");
-    if (!made) return propagate(made);
-    delta = std::move(*made);
-    args.delta = static_cast<float *>(delta.data());
+    std::tuple<Tensor &, float *&, const char *> workspaces[] = {{delta, args.delta, "delta"},
+                                                                 {rest, args.lseRest, "lse_rest"}};
+    for (auto &[tensor, argument, name] : workspaces) {
+      Expected<Tensor> made = Tensor::zeros(ElementType::F32, shapeOfLse(p), Layout::BHSD, name);
+      if (!made) return propagate(made);
+      tensor = std::move(*made);
+      argument = static_cast<float *>(tensor.data());
+    }
   }
   for (size_t i = 0; i < inputs.tables.size(); ++i) args.tables[i] = inputs.tables[i].ref();
 
@@ -196,9 +200,12 @@ Status runOnGpu(const ProblemInputs &inputs, AttentionRun &run, std::shared_ptr<
   Expected<void *> lse = buffers.poisoned(run.lse.bytes());
   if (!lse) return propagate(lse);
   args.lse = static_cast<float *>(*lse);
-  Expected<void *> delta = buffers.poisoned(run.lse.bytes());
-  if (!delta) return propagate(delta);
-  args.delta = static_cast<float *>(*delta);
+  if (p.direction == Direction::Backward)
+    for (float **workspace : {&args.delta, &args.lseRest}) {
+      Expected<void *> rows = buffers.poisoned(run.lse.bytes());
+      if (!rows) return propagate(rows);
+      *workspace = static_cast<float *>(*rows);
+    }
   for (size_t i = 0; i < inputs.tables.size(); ++i) {
     Expected<TableRef> table = uploadTable(buffers, inputs.tables[i]);
     if (!table) return propagate(table);

@@ -1,8 +1,10 @@
 #include "Arguments.h"
 
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
+using arith::CmpIPredicate;
 
 namespace tilewright::cpu {
 
@@ -27,9 +29,22 @@ Value Arguments::int32(int64_t offset) {
   return known[key] = wide;
 }
 
+static int64_t rowVectorOffset(StringRef tensor) {
+  return tensor == "lse"        ? offsetof(KernelArgs, lse)
+         : tensor == "lse_rest" ? offsetof(KernelArgs, lseRest)
+                                : offsetof(KernelArgs, delta);
+}
+
+Value Arguments::length(StringRef tensor) {
+  if (isAlongKeys(tensor)) return seqKV();
+  if (tensor != "lse_rest") return seqQ();
+  Value address = LLVM::PtrToIntOp::create(e, e.i64, field(rowVectorOffset(tensor), e.pointer));
+  return e.select(e.compare(CmpIPredicate::eq, address, e.constant(0)), e.constant(0), seqQ());
+}
+
 std::optional<HeadView> Arguments::view(StringRef tensor, Value batchEntry, Value head, int64_t elementBytes) {
   if (isRowVector(tensor)) {
-    int64_t offset = tensor == "lse" ? offsetof(KernelArgs, lse) : offsetof(KernelArgs, delta);
+    int64_t offset = rowVectorOffset(tensor);
     Value row = e.mul(e.add(e.mul(batchEntry, headsQ()), head), seqQ());
     return HeadView{e.advance(field(offset, e.pointer), e.mul(row, e.constant(4))), e.constant(4)};
   }

@@ -31,14 +31,16 @@ public:
   Value seqKV() { return int32(offsetof(KernelArgs, seqKV)); }
   Value scale() { return field(offsetof(KernelArgs, scale), e.f32); }
 
-  /// True for lse and delta: one f32 per row, (batch, headsQ, seqQ).
-  static bool isRowVector(llvm::StringRef tensor) { return tensor == "lse" || tensor == "delta"; }
+  /// True for lse, lse_rest and delta: one f32 per row, (batch, headsQ, seqQ).
+  static bool isRowVector(llvm::StringRef tensor) {
+    return tensor == "lse" || tensor == "lse_rest" || tensor == "delta";
+  }
   /// True for tensors whose rows are keys.
   static bool isAlongKeys(llvm::StringRef tensor) {
     return tensor == "k" || tensor == "v" || tensor == "dk" || tensor == "dv";
   }
-  /// Length, in rows, of a tensor.
-  Value length(llvm::StringRef tensor) { return isAlongKeys(tensor) ? seqKV() : seqQ(); }
+  /// Length, in rows, of a tensor: 0 for an lse_rest that the caller left out, of which every row is then past the end.
+  Value length(llvm::StringRef tensor);
 
   /// `batchEntry` and `head` are i64. Fails for a name that is no tensor.
   std::optional<HeadView> view(llvm::StringRef tensor, Value batchEntry, Value head, int64_t elementBytes);

@@ -14,7 +14,7 @@ KernelLowering::KernelLowering(tw::KernelOp kernel, int64_t vectorBits)
     : kernel(kernel), e(kernel.getLoc(), kernel.getContext(), vectorBits), ownsKeys(kernel.getRole() == "dkv") {}
 
 LogicalResult KernelLowering::lower() {
-  // The stored type is that of any loaded tensor; lse and delta are always f32.
+  // The stored type is that of any loaded tensor; row values are always f32.
   kernel.walk([&](tw::LoadOp load) {
     if (!Arguments::isRowVector(load.getTensor())) stored = load.getTile().getType().getElementType();
   });
@@ -77,15 +77,16 @@ LogicalResult KernelLowering::lowerOperation(Operation &op) {
       .Case([&](tw::ScoreGradientOp o) { return lowerScoreGradient(o); })
       .Case([&](tw::SoftmaxUpdateOp o) { return lowerUpdate(o); })
       .Case([&](tw::SoftmaxFinishOp o) {
-        TileBuffer result = claim(o.getO(), o), lse = placeOver(o.getL(), o);
-        emitSoftmaxFinish(e, panels(o.getM()), panels(o.getL()), result, lse);
+        TileBuffer result = claim(o.getO(), o), lse = placeOver(o.getL(), o), rest = placeOver(o.getM(), o);
+        emitSoftmaxFinish(e, panels(o.getM()), panels(o.getL()), result, lse, rest);
         assign(o.getOResult(), result);
         assign(o.getLse(), lse);
+        assign(o.getRest(), rest);
         return success();
       })
       .Case([&](tw::ProbabilityOp o) {
         TileBuffer p = placeOver(o.getS(), o);
-        emitProbability(e, panels(o.getS()), panels(o.getLse()), p);
+        emitProbability(e, panels(o.getS()), panels(o.getLse()), panels(o.getRest()), p);
         assign(o.getP(), p);
         return success();
       })

@@ -111,17 +111,20 @@ void emitSoftmaxUpdate(Emitter &e, const TileBuffer &m, const TileBuffer &l, con
   });
 }
 
-void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o,
-                       const TileBuffer &lse) {
+void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &lse,
+                       const TileBuffer &rest) {
   forEachPanel(e, o.rows, [&](Value panel) {
-    PanelColumns ms(e, m, panel), ls(e, l, panel), os(e, o, panel), results(e, lse, panel);
+    PanelColumns ms(e, m, panel), ls(e, l, panel), os(e, o, panel), results(e, lse, panel), rests(e, rest, panel);
     Value first = e.constant(0);
     Emitter::Carried sums;
     for (int64_t v = 0; v < os.vectors(); ++v) {
       Value sum = ls.load(first, v);
       Value nothing = e.compare(CmpFPredicate::OEQ, sum, e.splat(0.0));
-      Value total = e.add(ms.load(first, v), emitLog(e, sum));
+      Value max = ms.load(first, v), logarithm = emitLog(e, sum), total = e.add(max, logarithm);
+      // Exact while max is the larger of the two, the only case in which the rest matters (Dekker's fast sum).
+      Value left = e.add(e.sub(max, total), logarithm);
       results.store(e.select(nothing, e.splat(-kInfinity), total), first, v);
+      rests.store(e.select(nothing, e.splat(0.0), left), first, v);
       sums.push_back(e.select(nothing, e.splat(1.0), sum)); // o is 0 there
     }
     // A true division: n weights of 1 sum to n, and n / n is exactly 1 where n * (1 / n) need not be.
@@ -132,13 +135,16 @@ void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, con
   });
 }
 
-void emitProbability(Emitter &e, const TileBuffer &s, const TileBuffer &lse, const TileBuffer &p) {
+void emitProbability(Emitter &e, const TileBuffer &s, const TileBuffer &lse, const TileBuffer &rest,
+                     const TileBuffer &p) {
   forEachPanel(e, s.rows, [&](Value panel) {
     PanelColumns scores(e, s, panel), weights(e, p, panel);
     forEachColumn(e, s, [&](Value column) {
       for (int64_t v = 0; v < scores.vectors(); ++v) {
         Value score = scores.load(column, v);
-        Value weight = expNonPositive(e, e.sub(score, rowValue(e, lse, panel, column, v)));
+        Value exponent = e.sub(e.sub(score, rowValue(e, lse, panel, column, v)), rowValue(e, rest, panel, column, v));
+        // A score may come out above its row's LSE by as much as both are rounded, which is much where they are large.
+        Value weight = expNonPositive(e, e.minOrSecond(e.splat(0.0), exponent));
         // Hidden keys are 0 even where lse is -inf (nothing seen) or NaN, which the difference would turn into NaN.
         Value hidden = e.compare(CmpFPredicate::OEQ, score, e.splat(-kInfinity));
         weights.store(e.select(hidden, e.splat(0.0), weight), column, v);

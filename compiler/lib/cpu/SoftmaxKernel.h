@@ -14,12 +14,15 @@ namespace tilewright::cpu {
 void emitSoftmaxUpdate(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &s,
                        const TileBuffer &p);
 
-/// o = o / l, lse = m + ln l; 0 and -inf for a row that has seen nothing.
-void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o,
-                       const TileBuffer &lse);
+/// o = o / l, lse = m + ln l rounded, rest = m + ln l - lse; 0, -inf and 0 for a row that has seen nothing. `lse` and
+/// `rest` may lie where l and m do.
+void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &lse,
+                       const TileBuffer &rest);
 
-/// p = exp(s - lse), exactly 0 where s is -inf. `lse` is R x 1 panels, or 1 x C when the own rows are keys.
-void emitProbability(Emitter &e, const TileBuffer &s, const TileBuffer &lse, const TileBuffer &p);
+/// p = exp(s - lse - rest), at most 1, exactly 0 where s is -inf. `lse` and `rest` are R x 1 panels, or 1 x C when the
+/// own rows are keys.
+void emitProbability(Emitter &e, const TileBuffer &s, const TileBuffer &lse, const TileBuffer &rest,
+                     const TileBuffer &p);
 
 /// ds = p (dp - delta), exactly 0 where p is 0 whatever dp holds. `delta` as `lse` above.
 void emitSoftmaxGradient(Emitter &e, const TileBuffer &p, const TileBuffer &dp, const TileBuffer &delta,

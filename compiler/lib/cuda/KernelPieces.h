@@ -89,9 +89,9 @@ protected:
   MachineBuilder b;
   bool ownsKV; ///< The block owns k and v rows and walks over q; else the other way round.
   int64_t ownRows, walkRows, group;
-  tw::ForeachTileOp loop;      ///< Null in kernels that do not walk.
-  tw::AccumulateOp accumulate; ///< Of a fused kernel.
-  llvm::SmallVector<tw::LoadOp> ownLoads, walkedLoads;
+  tw::ForeachTileOp loop;                              ///< Null in kernels that do not walk.
+  tw::AccumulateOp accumulate;                         ///< Of a fused kernel.
+  llvm::SmallVector<tw::LoadOp> ownLoads, walkedLoads; ///< Of what every visit needs.
   tw::CudaKernelOp machine;
   mlir::Value block, head, batch, ownRow, walk;
 

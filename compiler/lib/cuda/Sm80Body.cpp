@@ -156,6 +156,7 @@ void Sm80Scheduler::lowerMask(tw::MaskOp mask) {
 void Sm80Scheduler::lowerProbability(tw::ProbabilityOp p) {
   Value s = objects[p.getS()];
   b.call(ownsKV ? "tw::probabilitiesTransposed" : "tw::probabilities", {s, warpRowValues("lse"), scores});
+  correctProbability(s);
   objects[p.getP()] = s;
   if (!slopes) {
     clearInvisible(s);
@@ -170,6 +171,24 @@ void Sm80Scheduler::lowerProbability(tw::ProbabilityOp p) {
   }
   b.call("tw::multiplyBySlopes", {s, slopes});
   clearInvisible(s); // a hidden pair's slope may be anything, even NaN
+}
+
+void Sm80Scheduler::correctProbability(Value p) {
+  std::string rows = ownsKV ? "kWarpCols" : "kWarpRows";
+  Value coarse = b.expression(fmt::format("args.lseRest && tw::anyCoarse<Element, {}>($0)", rows),
+                              {warpRowValues("lse")}, b.getI1Type());
+  b.ifTrue(coarse, [&] {
+    if (ownsKV) {
+      b.call("tw::correctProbabilitiesTransposed",
+             {p, rowsOf("lse_rest", visitHead(visit)), positions().first, b.length("seqQ")});
+      return;
+    }
+    // The block's place anew: the loop has no registers to keep it in for so rare a use.
+    Value place = b.name("place", decodeBlock());
+    Value rest = b.expression("tw::rowsOf(args.lseRest, args, $0.head, $0.batch)", {place}, b.object("float *"));
+    Value row = b.add(b.multiply(b.field(place, "tile", b.i32()), b.constant(ownRows)), warpRow);
+    b.call("tw::correctProbabilities", {p, rest, row, b.length("seqQ")});
+  });
 }
 
 void Sm80Scheduler::clearInvisible(Value x) {

@@ -49,6 +49,12 @@ void Sm80Scheduler::lowerStore(tw::StoreOp store) {
     b.call("tw::storeLse", {rowsOf("lse", head), stats, row, b.length("seqQ")});
     return;
   }
+  if (tensor == "lse_rest") {
+    b.ifTrue(b.expression("args.lseRest", {}, b.getI1Type()), [&] {
+      b.call("tw::storeLseRest", {rowsOf("lse_rest", head), stats, row, b.length("seqQ")});
+    });
+    return;
+  }
   drain();
   Value stage = ownTiles[tensor == "dk" ? "k" : tensor == "dv" ? "v" : "q"], column = b.constant(0);
   if (options.columnWarps > 1) column = b.expression("$0 * kOwn" + dimOf(tensor), {columnWarp}, b.i32());

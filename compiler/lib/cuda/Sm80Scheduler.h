@@ -72,6 +72,8 @@ private:
   /// p = exp(s - LSE), then 0 where hidden: outside the mask the exponential may be infinite, since LSE knows nothing
   /// of those scores.
   void lowerProbability(tw::ProbabilityOp p);
+  /// Where LSE is so large that its rounding shows, takes that out of p: one vote a visit otherwise.
+  void correctProbability(Value p);
   void clearInvisible(Value x);
   /// Adds the warp's part of dS^T's transpose times K to the sums; dS lies in shared memory since dK's product.
   void lowerAccumulate(tw::AccumulateOp op);

@@ -157,6 +157,7 @@ private:
     auto finish = tw::SoftmaxFinishOp::create(builder, state[0], state[1], state[2]);
     store(finish.getOResult(), "o");
     store(finish.getLse(), "lse");
+    store(finish.getRest(), "lse_rest");
   }
 
   void writeDelta() {
@@ -167,12 +168,15 @@ private:
   void writeDQ() {
     Value kv = kvHead();
     Value q = load("q", head, row, tileQ, dimQK), dO = load("do", head, row, tileQ, dimV);
-    Value lse = loadRowValues("lse", head, row, f32(tileQ, 1)), delta = loadRowValues("delta", head, row, f32(tileQ, 1));
+    tw::TileType rowValues = f32(tileQ, 1);
+    Value lse = loadRowValues("lse", head, row, rowValues), rest = loadRowValues("lse_rest", head, row, rowValues);
+    Value delta = loadRowValues("delta", head, row, rowValues);
     Value zero = fill(0, f32(tileQ, dimQK));
     ValueRange result = foreachTile("kv", head, {zero}, [&](Value kRow, Value partial, ValueRange carried) {
       Value k = load("k", kv, kRow, tileKV, dimQK), v = load("v", kv, kRow, tileKV, dimV);
       Value s = dotTransposed(q, k);
-      Value p = tw::ProbabilityOp::create(builder, scoreAndMask(s, partial, row, kRow, head, false), lse, false);
+      Value masked = scoreAndMask(s, partial, row, kRow, head, false);
+      Value p = tw::ProbabilityOp::create(builder, masked, lse, rest, false);
       Value ds = scoresGradient(p, dotTransposed(dO, v), delta, s, row, kRow, head, false);
       return SmallVector<Value>{dot(ds, k, carried[0])};
     });
@@ -187,10 +191,12 @@ private:
     auto overHead = [&](Value qHead, ValueRange sums) {
       return foreachTile("q", qHead, sums, [&](Value qRow, Value partial, ValueRange carried) {
         Value q = load("q", qHead, qRow, tileQ, dimQK), dO = load("do", qHead, qRow, tileQ, dimV);
-        Value lse = loadRowValues("lse", qHead, qRow, f32(1, tileQ));
-        Value delta = loadRowValues("delta", qHead, qRow, f32(1, tileQ));
+        tw::TileType rowValues = f32(1, tileQ);
+        Value lse = loadRowValues("lse", qHead, qRow, rowValues), rest = loadRowValues("lse_rest", qHead, qRow, rowValues);
+        Value delta = loadRowValues("delta", qHead, qRow, rowValues);
         Value s = dotTransposed(k, q);
-        Value p = tw::ProbabilityOp::create(builder, scoreAndMask(s, partial, qRow, row, qHead, true), lse, true);
+        Value masked = scoreAndMask(s, partial, qRow, row, qHead, true);
+        Value p = tw::ProbabilityOp::create(builder, masked, lse, rest, true);
         Value dv = dot(p, dO, carried[1]);
         Value ds = scoresGradient(p, dotTransposed(v, dO), delta, s, qRow, row, qHead, true);
         Value dk = dot(ds, q, carried[0]);

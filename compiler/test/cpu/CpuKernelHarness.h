@@ -82,7 +82,7 @@ struct CpuRun {
   Problem problem;
   std::vector<Table> tables;
   GuardedTensor q, k, v, dO, o, dQ, dK, dV;
-  std::vector<float> lse, delta;
+  std::vector<float> lse, lseRest, delta;
   std::optional<KernelArgs> ownArgs; ///< Used instead of the tensors above, if set.
 
   CpuRun(const Problem &p, uint64_t seed, DataPattern pattern = DataPattern::Normal) : problem(p) {
@@ -97,7 +97,7 @@ struct CpuRun {
     k.copyFrom(random->k);
     v.copyFrom(random->v);
     lse.assign(p.batch * p.headsQ * p.seqQ, std::numeric_limits<float>::quiet_NaN());
-    delta = lse;
+    delta = lseRest = lse;
     if (p.direction == Direction::Backward) {
       dO = GuardedTensor(type, shapeOfO(p));
       dO.copyFrom(random->dO);
@@ -113,6 +113,7 @@ struct CpuRun {
     a.q = q.ref(), a.k = k.ref(), a.v = v.ref(), a.o = o.ref();
     if (problem.direction == Direction::Backward) a.dO = dO.ref(), a.dQ = dQ.ref(), a.dK = dK.ref(), a.dV = dV.ref();
     a.lse = lse.data();
+    a.lseRest = lseRest.data();
     a.delta = delta.data();
     a.batch = static_cast<int32_t>(problem.batch);
     a.headsQ = static_cast<int32_t>(problem.headsQ);

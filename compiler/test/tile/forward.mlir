@@ -16,4 +16,5 @@
 // CHECK: tw.softmax_finish
 // CHECK: tw.store {{.*}} "o"
 // CHECK: tw.store {{.*}} "lse"
+// CHECK: tw.store {{.*}} "lse_rest"
 tw.attention @a {dim_qk = 64 : i64, dim_v = 32 : i64, group = 4 : i64, dtype = bf16, position = i32} mask {} score {} score_gradient {}

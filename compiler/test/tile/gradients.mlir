@@ -7,7 +7,8 @@
 // DKV: tw.kernel @k "dkv"
 // DKV: scf.for
 // DKV: tw.foreach_tile "q"
-// DKV: tw.probability {{.*}} transposed
+// DKV: %[[REST:.*]] = tw.load "lse_rest"
+// DKV: tw.probability {{.*}}, %[[REST]] transposed
 // DKV: tw.softmax_gradient {{.*}} transposed
 // DKV: tw.scale
 // DKV: tw.store {{.*}} "dk"

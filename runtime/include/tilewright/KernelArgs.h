@@ -37,9 +37,13 @@ struct KernelArgs {
   /// Workspace of the fused backward: dqSumsBytes() bytes, 16-byte aligned, zero before Fused runs. Tiles of tile_q
   /// query rows, (batch, headsQ, tiles); inside a tile fp32 fragments of 16 x 8 (templates/sm80/Reduce.cuh).
   float *dqSums = nullptr;
+  /// (batch, headsQ, seqQ), or null. What rounding lse to fp32 left out: a probability is exp(s - lse - lseRest). It
+  /// matters where scores are large; beside 3e38, lse has no room for the logarithm of the sum at all. Forward writes it
+  /// for the gradients of the same target; without it they take lse as it stands.
+  float *lseRest = nullptr;
 };
 
 static_assert(sizeof(TensorRef) == 32 && sizeof(TableRef) == 40);
-static_assert(sizeof(KernelArgs) == 8 * 32 + 16 + 24 + kMaxTables * 40 + 8);
+static_assert(sizeof(KernelArgs) == 8 * 32 + 16 + 24 + kMaxTables * 40 + 16);
 
 } // namespace tilewright

@@ -21,7 +21,8 @@ def KernelOp : TwOp<"kernel", [Symbol, IsolatedFromAbove]> {
 def LoadOp : TwOp<"load", [Pure, AllTypesMatch<["batch", "head", "row"]>]> {
   let summary = "Rows row.. of one head of a tensor; rows past the sequence's end read as zero";
   let description = [{
-    `tensor` is q, k, v, o, do (an R x dim tile of the stored type) or lse, delta (R x 1, or 1 x R, of f32).
+    `tensor` is q, k, v, o, do (an R x dim tile of the stored type) or lse, lse_rest, delta (R x 1, or 1 x R, of f32).
+    lse_rest is optional at run time: where the caller has none it reads as zero, and stores to it are dropped.
   }];
   let arguments = (ins StrAttr:$tensor, Position:$batch, Position:$head, Position:$row);
   let results = (outs TileType:$tile);
@@ -120,18 +121,23 @@ def SoftmaxUpdateOp : TwOp<"softmax_update", [Pure, AllTypesMatch<["m", "l", "m_
   let assemblyFormat = "$m `,` $l `,` $o `,` $s attr-dict `:` type($m) `,` type($o) `,` type($s)";
 }
 
-def SoftmaxFinishOp : TwOp<"softmax_finish", [Pure, AllTypesMatch<["m", "l", "lse"]>, AllTypesMatch<["o", "o_result"]>]> {
-  let summary = "o / l and lse = m + ln l; 0 and -inf for a row that has seen nothing";
+def SoftmaxFinishOp : TwOp<"softmax_finish", [Pure, AllTypesMatch<["m", "l", "lse", "rest"]>,
+    AllTypesMatch<["o", "o_result"]>]> {
+  let summary = "o / l, lse = m + ln l in f32, and what that rounding left out; 0, -inf and 0 for a row that has seen nothing";
+  let description = [{
+    lse + rest = m + ln l. An f32 lse near 3e38 has no room for ln l at all, and one near 1e4 loses a thousandth:
+    probabilities that are rebuilt from it need the rest.
+  }];
   let arguments = (ins F32Tile:$m, F32Tile:$l, F32Tile:$o);
-  let results = (outs F32Tile:$o_result, F32Tile:$lse);
+  let results = (outs F32Tile:$o_result, F32Tile:$lse, F32Tile:$rest);
   let assemblyFormat = "$m `,` $l `,` $o attr-dict `:` type($m) `,` type($o)";
 }
 
-def ProbabilityOp : TwOp<"probability", [Pure, AllTypesMatch<["s", "p"]>]> {
-  let summary = "exp(s - lse), 0 where s is -inf or the row has seen nothing";
-  let arguments = (ins F32Tile:$s, F32Tile:$lse, UnitAttr:$transposed);
+def ProbabilityOp : TwOp<"probability", [Pure, AllTypesMatch<["s", "p"]>, AllTypesMatch<["lse", "rest"]>]> {
+  let summary = "exp(s - lse - rest), at most 1; 0 where s is -inf or the row has seen nothing";
+  let arguments = (ins F32Tile:$s, F32Tile:$lse, F32Tile:$rest, UnitAttr:$transposed);
   let results = (outs F32Tile:$p);
-  let assemblyFormat = "$s `,` $lse (`transposed` $transposed^)? attr-dict `:` type($s) `,` type($lse)";
+  let assemblyFormat = "$s `,` $lse `,` $rest (`transposed` $transposed^)? attr-dict `:` type($s) `,` type($lse)";
 }
 
 def SoftmaxGradientOp : TwOp<"softmax_gradient", [Pure, AllTypesMatch<["p", "dp", "ds"]>]> {
