@@ -30,10 +30,19 @@ __device__ __forceinline__ void addRowSums(RowSums<M> &sums, const Operand<Eleme
 #pragma unroll
   for (int k = 0; k < K / 16; ++k)
 #pragma unroll
-    for (int p = Format<Element>::planes - 1; p >= 0; --p)
+    for (int i = 0; i < M / 16; ++i) {
+      if constexpr (Format<Element>::planes == 1) {
+        mmaFragment<Element>(sums.x[i], a.x[0][i][k], ones, ones);
+      } else {
+        float step[4] = {0.f, 0.f, 0.f, 0.f}; // as in multiplyPlanes
 #pragma unroll
-      for (int i = 0; i < M / 16; ++i)
-        mmaFragment<Element>(sums.x[i], a.x[p][i][k], ones, ones);
+        for (int p = Format<Element>::planes - 1; p >= 0; --p)
+          mmaFragment<Element>(step, a.x[p][i][k], ones, ones);
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          sums.x[i][e] += step[e];
+      }
+    }
 }
 /// The same for A^T, whose rows are columns [aCol, aCol + M) of a shared tile.
 template <int M, class TileA>

@@ -28,7 +28,8 @@ constexpr Choice kDQF32[] = {{64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16
 constexpr Choice kDKV64[] = {{32, 128, 2, 4, 1, 2}, {64, 64, 1, 4, 2, 1}};
 constexpr Choice kDKV128[] = {{64, 64, 1, 4, 2, 2}, {64, 64, 1, 4, 2, 1}, {64, 32, 1, 4, 2, 1}};
 constexpr Choice kDKV256[] = {{64, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 1}};
-constexpr Choice kDKVF32[] = {{32, 64, 1, 4, 1, 1}, {32, 32, 1, 4, 2, 1}, {32, 16, 1, 2, 2, 1}};
+constexpr Choice kDKVF32Narrow[] = {{32, 64, 1, 4, 1, 1}, {32, 32, 1, 4, 2, 1}};
+constexpr Choice kDKVF32[] = {{32, 64, 1, 8, 2, 1}, {32, 32, 1, 4, 2, 1}, {32, 16, 1, 2, 2, 1}};
 constexpr Choice kFused64[] = {{64, 64, 2, 4, 2, 3}, {32, 64, 1, 4, 2, 1}};
 constexpr Choice kFused128[] = {{64, 128, 2, 8, 2, 1}, {32, 64, 2, 4, 2, 1}, {32, 64, 1, 4, 2, 1}};
 constexpr Choice kFused256[] = {{64, 64, 1, 8, 2, 1}, {32, 32, 1, 4, 2, 1}};
@@ -47,6 +48,7 @@ std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
   case KernelRole::DQ:
     return pick(kDQ64, kDQ128, kDQ256, kDQF32);
   case KernelRole::DKV:
+    if (isF32 && dim <= 64) return kDKVF32Narrow;
     return pick(kDKV64, kDKV128, kDKV256, kDKVF32);
   case KernelRole::Fused:
   case KernelRole::Convert:
