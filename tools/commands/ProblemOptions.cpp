@@ -15,7 +15,9 @@ const char *const kExpressionHelp =
     "  operators   + - * / // % (// and % floor)   < <= > >= == !=   && || ! (also: and or not)   ( )\n"
     "  functions   where(c, x, y) min(x, y) max(x, y) abs(x) exp(x) log(x) tanh(x)\n"
     "  tables      --table NAME=FILE.npy, read as NAME[q] NAME[k] NAME[h] NAME[b] or NAME[b, q] NAME[b, k] NAME[b, h]\n"
-    "  causal is `k <= q + sk - sq`; --window L,R is `k >= q + sk - sq - L && k <= q + sk - sq + R`\n";
+    "  causal is `k <= q + sk - sq`; --window L,R is `k >= q + sk - sq - L && k <= q + sk - sq + R`\n"
+    "  hidden keys tiles that the mask leaves out are never read; NaN or infinity in a hidden key beside seen ones stays\n"
+    "              hidden on the CPU, but may reach the other queries of its tile on GPUs\n";
 
 void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
   auto group = [&](const char *name) { return command.add_option_group(name); };
