@@ -33,6 +33,8 @@ Status Kernel::launch(void *stream, const KernelArgs &args) const {
   return loaded->module->launch(stream, static_cast<unsigned>(*blocks), &args);
 }
 
+cuda::Entry Kernel::entry() const { return loaded->module ? loaded->module->entry() : cuda::Entry{}; }
+
 Status Kernel::run(const KernelArgs &args) const {
   if (!loaded->host)
     return fail(

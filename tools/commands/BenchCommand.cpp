@@ -1,16 +1,15 @@
 // `tilewright bench`: measurements of Tilewright itself.
 #include "AttentionRun.h"
 #include "BenchCpu.h"
+#include "BenchLaunch.h"
 #include "Commands.h"
 #include "Console.h"
 #include "tilewright/Compiler.h"
-#include "tilewright/cuda/DeviceMemory.h"
-#include "tilewright/cuda/Stream.h"
-#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <unistd.h>
 
 namespace tilewright::tool {
@@ -18,7 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double msSince(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+double msSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 /// A cache folder of its own, removed at the end: start-up is measured cold without touching the user's cache.
 class TemporaryCache {
@@ -81,7 +82,8 @@ Expected<std::vector<StartupFigures>> measureStartup(const Target &target, bool 
           Expected<std::shared_ptr<Context>> context = freshContext(compiler, cache.path.string());
           if (!context) return propagate(context);
           if (load && !target.isCpu())
-            if (auto opened = (*context)->device(0); !opened) return propagate(opened); // the driver's own start is not ours
+            if (auto opened = (*context)->device(0); !opened)
+              return propagate(opened); // the driver's own start is not ours
           Expected<double> ms = timePrepare(**context, plan, load);
           if (!ms) return propagate(ms);
           *slot = *ms;
@@ -98,49 +100,12 @@ Expected<std::vector<StartupFigures>> measureStartup(const Target &target, bool 
   return figures;
 }
 
-/// Host time of a launch in microseconds: Kernel::launch, and the driver's launch of the same function inside it. An
-/// empty problem is not launched at all, so a tiny one is.
-Expected<double> measureLaunch(const Target &target) {
+Expected<LaunchFigures> timeLaunch(const Target &target) {
   Compiler compiler;
   TemporaryCache cache;
   Expected<std::shared_ptr<Context>> context = freshContext(compiler, cache.path.string());
   if (!context) return propagate(context);
-  ProblemInputs inputs;
-  Problem &p = inputs.problem;
-  p.seqQ = p.seqKV = 64;
-  Expected<KernelPlan> plan = KernelPlan::make(p, target, KernelRole::Forward);
-  if (!plan) return propagate(plan);
-  Expected<Kernel> kernel = (*context)->prepare(*plan);
-  if (!kernel) return propagate(kernel);
-  Expected<std::shared_ptr<const cuda::Device>> device = (*context)->device(0);
-  if (!device) return propagate(device);
-  Expected<cuda::DeviceMemory> memory = cuda::DeviceMemory::allocate(*device, 1 << 20);
-  if (!memory) return propagate(memory);
-  Expected<cuda::Stream> stream = cuda::Stream::create(*device);
-  if (!stream) return propagate(stream);
-  if (Status status = memory->fill(0); !status) return propagate(status);
-  KernelArgs args;
-  args.batch = args.headsQ = args.headsKV = 1;
-  args.seqQ = args.seqKV = 64;
-  args.scale = 0.125f;
-  char *base = static_cast<char *>(memory->data());
-  for (TensorRef *ref : {&args.q, &args.k, &args.v, &args.o}) {
-    *ref = {base, 4096, 4096, 64};
-    base += 16384;
-  }
-  args.lse = reinterpret_cast<float *>(base);
-  std::vector<double> rounds;
-  for (int round = 0; round < 21; ++round) {
-    if (Status status = stream->synchronize(); !status) return propagate(status);
-    constexpr int kLaunches = 200; // fewer than the driver queues before it waits
-    auto start = Clock::now();
-    for (int i = 0; i < kLaunches; ++i)
-      if (Status status = kernel->launch(stream->handle(), args); !status) return propagate(status);
-    rounds.push_back(msSince(start) * 1000 / kLaunches);
-  }
-  if (Status status = stream->synchronize(); !status) return propagate(status);
-  std::sort(rounds.begin(), rounds.end());
-  return rounds[rounds.size() / 2];
+  return measureLaunch(**context, target);
 }
 
 struct StartupOptions {
@@ -154,24 +119,35 @@ int runStartup(const StartupOptions &options) {
   bool device = target->isCpu() || options.target == "auto" || cuda::Driver::open();
   Expected<std::vector<StartupFigures>> figures = measureStartup(*target, device);
   if (!figures) return reportError(figures.error());
-  double launchUs = 0;
+  std::optional<LaunchFigures> launch;
   if (device && !target->isCpu()) {
-    Expected<double> launch = measureLaunch(*target);
-    if (!launch) return reportError(launch.error());
-    launchUs = *launch;
+    Expected<LaunchFigures> measured = timeLaunch(*target);
+    if (!measured) return reportError(measured.error());
+    launch = *measured;
   }
   if (options.json) {
     nlohmann::json rows = nlohmann::json::array();
     for (const StartupFigures &f : *figures)
       rows.push_back({{"symbol", f.symbol}, {"cold_ms", f.coldMs}, {"warm_ms", f.warmMs}, {"memory_us", f.memoryUs}});
-    fmt::print("{}\n", nlohmann::json{{"target", target->name}, {"loaded", device}, {"kernels", rows}, {"launch_us", launchUs}}.dump());
+    nlohmann::json json{{"target", target->name}, {"loaded", device}, {"kernels", rows}, {"launch", nullptr}};
+    if (launch)
+      json["launch"] = {{"driver_us", launch->driverUs},
+                        {"launch_us", launch->launchUs},
+                        {"above_us", launch->aboveUs},
+                        {"no_current_context_us", launch->elsewhereUs}};
+    fmt::print("{}\n", json.dump());
     return kSuccess;
   }
-  fmt::print("{:<64} {:>9} {:>9} {:>10}\n", fmt::format("{}, problem to {} kernel", target->name, device ? "loaded" : "compiled"),
-             "cold ms", "disk ms", "memory us");
+  fmt::print("{:<64} {:>9} {:>9} {:>10}\n",
+             fmt::format("{}, problem to {} kernel", target->name, device ? "loaded" : "compiled"), "cold ms",
+             "disk ms", "memory us");
   for (const StartupFigures &f : *figures)
     fmt::print("{:<64} {:>9.0f} {:>9.2f} {:>10.1f}\n", f.symbol, f.coldMs, f.warmMs, f.memoryUs);
-  if (launchUs > 0) fmt::print("launch: {:.2f} us of host time, cuLaunchKernel included\n", launchUs);
+  if (launch)
+    fmt::print(
+        "launch: cuLaunchKernel alone {:.2f} us, Kernel::launch {:.2f} us: {:.2f} us above it ({:.2f} us above where "
+        "no context is current)\n",
+        launch->driverUs, launch->launchUs, launch->aboveUs, launch->elsewhereUs - launch->driverUs);
   return kSuccess;
 }
 
@@ -181,7 +157,8 @@ void addBenchCommand(CLI::App &app, int &exitCode) {
   CLI::App *command = app.add_subcommand("bench", "Measure Tilewright");
   command->require_subcommand(1);
   addBenchCpu(*command, exitCode);
-  CLI::App *startup = command->add_subcommand("startup", "Time from problem to kernel: compiled, from disk, from memory; and of a launch");
+  CLI::App *startup = command->add_subcommand(
+      "startup", "Time from problem to kernel: compiled, from disk, from memory; and of a launch");
   auto options = std::make_shared<StartupOptions>();
   startup->add_option("--target", options->target, "As for run")->capture_default_str();
   startup->add_flag("--json", options->json, "One JSON object on stdout");

@@ -3,6 +3,7 @@
 
 #include "tilewright/KernelArgs.h"
 #include "tilewright/cuda/CompileReport.h"
+#include "tilewright/cuda/Module.h"
 #include "tilewright/plan/KernelPlan.h"
 #include <memory>
 
@@ -58,6 +59,10 @@ public:
   /// and allocates nothing; may be captured. No blocks is success. Failures of the kernel itself surface at the next
   /// synchronisation.
   Status launch(void *stream, const KernelArgs &args) const;
+
+  /// CUDA: what cuLaunchKernel needs besides blockCount() blocks, the stream and one parameter, the address of a
+  /// KernelArgs that checkArgs() accepts. No function on the CPU.
+  cuda::Entry entry() const;
 
   /// CPU: computes the kernel over the Context's threads and returns when it is done.
   Status run(const KernelArgs &args) const;

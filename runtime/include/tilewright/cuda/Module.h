@@ -6,6 +6,13 @@
 
 namespace tilewright::cuda {
 
+/// What a host that launches a kernel itself (in graphs of its own, say) passes to cuLaunchKernel beside the grid.
+struct Entry {
+  void *function = nullptr; ///< The CUfunction in the device's primary context; lives as long as the Module.
+  unsigned threads = 0;     ///< Of a block.
+  unsigned sharedBytes = 0; ///< Dynamic shared memory of a block.
+};
+
 class Module {
 public:
   struct Options {
@@ -37,6 +44,7 @@ public:
     return {};
   }
 
+  Entry entry() const { return {function, threads, sharedBytes}; }
   int registers() const { return registerCount; }
 
 private:
