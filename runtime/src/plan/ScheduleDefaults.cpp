@@ -9,30 +9,52 @@ namespace tilewright {
 
 namespace {
 
-struct Choice {
-  int tileQ, tileKV, stages, warps, columnWarps, blocksPerSM;
+/// What else claims registers in a kernel, or makes the assembler of a target use them worse.
+enum Demand : unsigned {
+  kNothing = 0,
+  kClasses = 1, ///< A mask that is classified tile by tile
+  kScore = 2,   ///< A score function and its slopes
+  kClassesAndScore = 4,
+  kSm8x = 8, ///< Targets before sm_90
+  kSm10x = 16,
+  kSm12x = 32,
+  kAnyMaskOrScore = kClasses | kScore,
 };
 
-// Measured on an H200 (templates/sm80/NOTES.md); the later entries of a list serve less shared memory and fit all.
-constexpr Choice kForward64[] = {{128, 64, 2, 4, 1, 2}, {64, 32, 2, 4, 1, 2}, {64, 32, 1, 4, 1, 1}};
+struct Choice {
+  int tileQ, tileKV, stages, warps, columnWarps, blocksPerSM;
+  unsigned spillsWith = kNothing; ///< Demands that make ptxas spill: the choice is then a last resort.
+};
+
+// Measured on an H200 (templates/sm80/NOTES.md); the later entries of a list serve less shared memory or more demands
+// and fit all. tests/e2e/test_default_kernels.py holds every default to no spills.
+constexpr Choice kForward64[] = {{128, 64, 2, 4, 1, 2, kClasses}, {64, 32, 2, 4, 1, 2}, {64, 32, 1, 4, 1, 1}};
 constexpr Choice kForward128[] = {
-    {128, 32, 2, 4, 1, 2}, {128, 32, 2, 4, 1, 1}, {64, 32, 2, 4, 1, 2}, {64, 32, 1, 4, 1, 1}};
+    {128, 32, 2, 4, 1, 2, kClasses}, {128, 32, 2, 4, 1, 1, kClasses}, {64, 32, 2, 4, 1, 2}, {64, 32, 1, 4, 1, 1}};
 constexpr Choice kForward256[] = {
     {128, 64, 2, 8, 1, 1}, {64, 64, 1, 4, 1, 1}, {64, 32, 2, 4, 1, 1}, {64, 32, 1, 4, 1, 1}};
 constexpr Choice kForwardF32[] = {
     {64, 32, 2, 4, 1, 1}, {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}, {16, 16, 1, 1, 1, 1}};
-constexpr Choice kDQ64[] = {{128, 64, 2, 4, 1, 2}, {128, 48, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}};
-constexpr Choice kDQ128[] = {{128, 32, 2, 4, 1, 2}, {64, 32, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}};
+constexpr Choice kDQ64[] = {{128, 64, 2, 4, 1, 2, kClasses | kSm8x | kSm12x},
+                            {128, 48, 2, 4, 1, 2, kClasses},
+                            {64, 32, 2, 4, 1, 2},
+                            {64, 16, 1, 4, 1, 1}};
+constexpr Choice kDQ128[] = {{128, 32, 2, 4, 1, 2, kClasses | kSm8x | kSm10x},
+                             {128, 16, 2, 4, 1, 2, kClasses | kSm8x | kSm12x},
+                             {64, 32, 2, 4, 1, 2},
+                             {64, 16, 1, 4, 1, 1}};
 constexpr Choice kDQ256[] = {{64, 32, 1, 4, 1, 2}, {64, 16, 1, 4, 1, 1}};
 constexpr Choice kDQF32[] = {{64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}, {16, 16, 1, 1, 1, 1}};
-constexpr Choice kDKV64[] = {{32, 128, 2, 4, 1, 2}, {64, 64, 1, 4, 2, 1}};
-constexpr Choice kDKV128[] = {{64, 64, 1, 4, 2, 2}, {64, 64, 1, 4, 2, 1}, {64, 32, 1, 4, 2, 1}};
+constexpr Choice kDKV64[] = {
+    {32, 128, 2, 4, 1, 2, kAnyMaskOrScore | kSm8x | kSm12x}, {64, 64, 2, 4, 2, 2}, {64, 64, 1, 4, 2, 1}};
+constexpr Choice kDKV128[] = {{64, 64, 1, 4, 2, 2, kClasses}, {32, 64, 2, 4, 2, 2}, {64, 32, 1, 4, 2, 1}};
 constexpr Choice kDKV256[] = {{64, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 1}};
 constexpr Choice kDKVF32Narrow[] = {{32, 64, 1, 4, 1, 1}, {32, 32, 1, 4, 2, 1}};
 constexpr Choice kDKVF32[] = {{32, 64, 1, 8, 2, 1}, {32, 32, 1, 4, 2, 1}, {32, 16, 1, 2, 2, 1}};
-constexpr Choice kFused64[] = {{64, 64, 2, 4, 2, 3}, {32, 64, 1, 4, 2, 1}};
-constexpr Choice kFused128[] = {{64, 128, 2, 8, 2, 1}, {32, 64, 2, 4, 2, 1}, {32, 64, 1, 4, 2, 1}};
-constexpr Choice kFused256[] = {{64, 64, 1, 8, 2, 1}, {32, 32, 1, 4, 2, 1}};
+constexpr Choice kFused64[] = {{64, 64, 2, 4, 2, 3, kSm10x}, {64, 64, 2, 4, 2, 2}, {32, 64, 1, 4, 2, 1}};
+constexpr Choice kFused128[] = {{64, 128, 2, 8, 2, 1, kClassesAndScore}, {32, 64, 2, 4, 2, 1}, {32, 64, 1, 4, 2, 1}};
+constexpr Choice kFused256[] = {
+    {64, 64, 1, 8, 2, 1, kClasses | kSm8x | kSm10x}, {32, 64, 1, 8, 2, 1}, {32, 32, 1, 4, 2, 1}};
 constexpr Choice kDelta[] = {{64, 16, 1, 4, 1, 1}};
 
 std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
@@ -70,6 +92,17 @@ bool mayNeedClasses(std::string_view mask) {
   return false;
 }
 
+bool hasScore(const Problem &problem) { return problem.softcap > 0 || !problem.score.empty(); }
+
+unsigned demandsOf(const Problem &problem, const Target &target) {
+  unsigned demands = kNothing;
+  if (mayNeedClasses(problem.mask)) demands |= kClasses;
+  if (hasScore(problem)) demands |= demands & kClasses ? kScore | kClassesAndScore : kScore;
+  if (target.computeCapability < 90) demands |= kSm8x;
+  if (target.computeCapability >= 100) demands |= target.computeCapability >= 120 ? kSm12x : kSm10x;
+  return demands;
+}
+
 /// The smallest of 16, 32, 64 that holds a short sequence, else 64.
 int cpuTile(int64_t length) { return length <= 16 ? 16 : length <= 32 ? 32 : 64; }
 
@@ -86,7 +119,7 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     schedule.stages = schedule.warps = 1;
     return {schedule};
   }
-  std::vector<Schedule> all;
+  std::vector<Schedule> all, spilling;
   if (role == KernelRole::Convert) {
     for (const Schedule &fused : candidates(problem, target, KernelRole::Fused))
       all.push_back(convertScheduleOf(fused));
@@ -94,6 +127,7 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
   }
   int64_t owned = ownsKV(role) ? problem.seqKV : problem.seqQ;
   if (role == KernelRole::Forward) schedule.rescaleThreshold = 8;
+  const unsigned demands = demandsOf(problem, target);
   for (const Choice &choice : choicesOf(problem, role)) {
     schedule.tileQ = choice.tileQ;
     schedule.tileKV = choice.tileKV;
@@ -102,8 +136,7 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     schedule.columnWarps = choice.columnWarps;
     schedule.blocksPerSM = choice.blocksPerSM;
     // A score function's slopes take the registers that a third block would leave out.
-    bool hasScore = problem.softcap > 0 || !problem.score.empty();
-    if (hasScore && role == KernelRole::Fused) schedule.blocksPerSM = std::min(schedule.blocksPerSM, 2);
+    if (hasScore(problem) && role == KernelRole::Fused) schedule.blocksPerSM = std::min(schedule.blocksPerSM, 2);
     if (owned <= 64 && ownedRows(schedule, role) == 128) { // would be half empty
       (ownsKV(role) ? schedule.tileKV : schedule.tileQ) = 64;
       // Fused's eight warps own 16 rows each then: four would spill.
@@ -114,12 +147,9 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
       int64_t fitting = std::clamp<int64_t>(target.sharedBytesPerSM / bytes, 1, schedule.blocksPerSM);
       schedule.blocksPerSM = static_cast<int>(fitting);
     }
-    all.push_back(schedule);
+    (choice.spillsWith & demands ? spilling : all).push_back(schedule);
   }
-  // A mask that has to be classified tile by tile takes registers: warps of 16 rows leave them.
-  if (ownsQ && mayNeedClasses(problem.mask))
-    std::stable_partition(all.begin(), all.end(),
-                          [](const Schedule &s) { return s.tileQ * s.columnWarps / s.warps == kWarpRows; });
+  all.insert(all.end(), spilling.begin(), spilling.end());
   return all;
 }
 
