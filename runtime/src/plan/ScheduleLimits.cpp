@@ -56,7 +56,7 @@ int registersOf(const Schedule &schedule, const Problem &problem, KernelRole rol
   if (role == KernelRole::Delta) return 0;
   if (role == KernelRole::Convert)
     return kBaseRegisters + static_cast<int>(paddedDimQK(schedule, problem) * kWarpRows / 32);
-  WarpGrid grid = warpGrid(schedule, role);
+  WarpGrid grid = warpGrid(schedule);
   int64_t rows = ownedRows(schedule, role) / grid.rowGroups;
   int64_t dimQK = roundUp(problem.dimQK, 16), dimV = roundUp(problem.dimV, 16);
   int64_t columns = 0;
@@ -119,7 +119,7 @@ Status checkWarps(const Schedule &schedule, const Problem &problem, KernelRole r
   if (schedule.warps % schedule.columnWarps != 0)
     return refuse(role,
                   fmt::format("warps={} is not a multiple of column_warps={}", schedule.warps, schedule.columnWarps));
-  WarpGrid grid = warpGrid(schedule, role);
+  WarpGrid grid = warpGrid(schedule);
   int each = rows / grid.rowGroups;
   if (rows % grid.rowGroups != 0 || (each != kWarpRows && each != 2 * kWarpRows))
     return refuse(role,
@@ -135,8 +135,9 @@ Status checkWarps(const Schedule &schedule, const Problem &problem, KernelRole r
     return refuse(role, fmt::format("tile_q: expected 16, 32, 64, 128 or 256, found {}", schedule.tileQ),
                   "convert gives each 16 of these rows a warp, and warps are a power of two");
   if (fusedRowWarps(schedule, problem) == 0)
-    return refuse(role, fmt::format("warps={} do not split dQ's tile of {} x {} into whole 16 x 16 blocks",
-                                    schedule.warps, schedule.tileQ, paddedDimQK(schedule, problem)),
+    return refuse(role,
+                  fmt::format("warps={} do not split dQ's tile of {} x {} into whole 16 x 16 blocks", schedule.warps,
+                              schedule.tileQ, paddedDimQK(schedule, problem)),
                   "fewer warps or a larger tile_q leave each a block");
   return {};
 }
@@ -154,9 +155,7 @@ bool ownsKV(KernelRole role) { return role == KernelRole::DKV || role == KernelR
 
 int ownedRows(const Schedule &schedule, KernelRole role) { return ownsKV(role) ? schedule.tileKV : schedule.tileQ; }
 
-WarpGrid warpGrid(const Schedule &schedule, KernelRole) {
-  return {schedule.warps / schedule.columnWarps, schedule.columnWarps};
-}
+WarpGrid warpGrid(const Schedule &schedule) { return {schedule.warps / schedule.columnWarps, schedule.columnWarps}; }
 
 int64_t paddedDimQK(const Schedule &schedule, const Problem &problem) {
   return roundUp(problem.dimQK, 16 * schedule.columnWarps);
@@ -227,6 +226,11 @@ Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole rol
     if (value != 1)
       return fail(Stage::Plan, fmt::format("schedule: {}: the cpu target has 1, found {}", field, value),
                   "stages, warps and blocks are about GPUs");
+  if (schedule.rescaleThreshold != 0)
+    return fail(Stage::Plan,
+                fmt::format("schedule: rescale_threshold: the cpu target rescales at every tile (0), found {}",
+                            schedule.rescaleThreshold),
+                "leave it out");
   return {};
 }
 

@@ -31,7 +31,7 @@ struct WarpGrid {
 bool ownsKV(KernelRole role);
 /// Rows of the tile a block owns: tileQ, or tileKV where it owns kv rows.
 int ownedRows(const Schedule &schedule, KernelRole role);
-WarpGrid warpGrid(const Schedule &schedule, KernelRole role);
+WarpGrid warpGrid(const Schedule &schedule);
 
 /// dQ has whole fragments for each column warp, as dK does beside which it is computed.
 int64_t paddedDimQK(const Schedule &schedule, const Problem &problem);

@@ -48,7 +48,7 @@ struct Schedule {
   int blocksPerSM = 1; ///< Blocks an SM should hold; bounds the registers of a thread. CPU: 1.
   Order order = Order::Plain;
   double rescaleThreshold = 0; ///< The accumulator is rescaled only when a row's maximum grew by more than this, in
-                               ///< log2 units; 0 always rescales. Exact after normalisation. At most 16.
+                               ///< log2 units; 0 always rescales. Exact after normalisation. At most 16. CPU: 0.
 
   bool operator==(const Schedule &) const = default;
 
