@@ -37,7 +37,10 @@ void Sm80Scheduler::drain() {
 }
 
 void Sm80Scheduler::redecode() {
-  if (ownsKV && !wideFused()) return;
+  if (!ownsKV || wideFused()) takePlaceAnew();
+}
+
+void Sm80Scheduler::takePlaceAnew() {
   b.assign(block, decodeBlock());
   b.assign(ownRow, b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
 }

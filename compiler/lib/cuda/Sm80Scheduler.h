@@ -88,6 +88,8 @@ private:
   /// Results leave through shared memory, which copies may still fill and warps still read.
   void drain();
   /// The block's place again, rather than keep it in registers through the loop.
+  void takePlaceAnew();
+  /// The same where the results need it.
   void redecode();
   void lowerStore(tw::StoreOp store);
 
@@ -97,6 +99,12 @@ private:
   bool forwardQueryInRegisters() {
     return kernel.getRole() == "forward" && options.stages > 1 && dim("q") <= 64 && !storedType().isF32() &&
            loop.getInterval(); // classifying tiles needs the registers itself
+  }
+  /// Wide sums leave no registers to hold the block's place through the loop, in fp32 while tiles are classified and in
+  /// fused kernels at all: it is read anew for every tile, which costs little beside the products of such tiles.
+  bool takesPlaceInLoop() {
+    if (std::max(dim("q"), dim("v")) <= 128) return false;
+    return accumulate || (storedType().isF32() && !loop.getInterval());
   }
   /// dQ is taken relative to the keys' mean: see sm80/Centre.cuh. A score function's slopes would break the zero sums
   /// that this rests on.

@@ -139,6 +139,7 @@ void Sm80Scheduler::lowerLoop() {
       b.call("tw::waitCopies", {}, "0");
       b.call("__syncthreads", {});
     }
+    if (takesPlaceInLoop()) takePlaceAnew();
     for (tw::LoadOp load : walkedLoads)
       if (isTile(load))
         ringTiles[load.getTensor()] = b.name("tile" + suffixOf(load.getTensor()), ringTile(load.getTensor(), slot));
