@@ -95,7 +95,8 @@ struct GpuMonitor::State {
         std::lock_guard lock(mutex);
         samples.push_back(sample);
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      // A query takes the driver's time too: rarely enough that no launch waits for one.
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
 

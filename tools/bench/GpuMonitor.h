@@ -19,7 +19,7 @@ double monotonicSeconds();
 
 class GpuMonitor {
 public:
-  /// Begins to sample, several hundred times a second. `pciAddress` is the device's as CUDA writes it ("0000:1b:00.0").
+  /// Begins to sample, about a hundred times a second. `pciAddress` is the device's as CUDA writes it ("0000:1b:00.0").
   static Expected<GpuMonitor> start(const std::string &pciAddress);
   ~GpuMonitor();
   GpuMonitor(GpuMonitor &&) noexcept;

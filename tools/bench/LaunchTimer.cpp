@@ -28,7 +28,7 @@ extern "C" __global__ void tw_bench_spin(SpinArgs args) {
 }
 
 struct FillArgs {
-  unsigned short *data;
+  unsigned *data;
   u64 pairs, seed;
   int bf16;
 };
@@ -39,11 +39,11 @@ __device__ u64 mix(u64 x) {
   return x ^ x >> 31;
 }
 
-__device__ unsigned short rounded(float x, int bf16) {
-  unsigned short bits;
-  if (bf16) asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  else asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  return bits;
+__device__ unsigned rounded(float low, float high, int bf16) {
+  unsigned both;
+  if (bf16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
 }
 
 extern "C" __global__ void tw_bench_fill_normal(FillArgs args) {
@@ -52,8 +52,7 @@ extern "C" __global__ void tw_bench_fill_normal(FillArgs args) {
     const u64 bits = mix(mix(args.seed + 0x9e3779b97f4a7c15ull) + (i + 1) * 0x9e3779b97f4a7c15ull);
     const float u = ((unsigned)(bits >> 40) + 1) * (1.0f / 16777216), turn = (unsigned)(bits & 0xffffff) * (1.0f / 16777216);
     const float radius = sqrtf(-2 * logf(u));
-    args.data[2 * i] = rounded(radius * cospif(2 * turn), args.bf16);
-    args.data[2 * i + 1] = rounded(radius * sinpif(2 * turn), args.bf16);
+    args.data[i] = rounded(radius * cospif(2 * turn), radius * sinpif(2 * turn), args.bf16);
   }
 }
 )cuda";

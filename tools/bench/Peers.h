@@ -10,8 +10,12 @@ namespace tilewright::bench {
 
 class Peers {
 public:
-  /// `choice` is "auto" (all), "none", or names with commas out of cudnn, fa2, flex. A Python without PyTorch or
-  /// without a GPU is no error: every peer then says why. `interrupted` outlives the object.
+  /// Columns of a choice: "auto" (all), "none", or names with commas out of cudnn, fa2, flex. The FA3 estimate follows
+  /// cuDNN.
+  static Expected<std::vector<std::string>> parseChoice(const std::string &choice);
+
+  /// A Python without PyTorch or without a GPU is no error: every peer then says why. `interrupted` outlives the
+  /// object.
   static Expected<Peers> create(const std::string &choice, const std::string &python,
                                 const std::atomic<bool> &interrupted);
 

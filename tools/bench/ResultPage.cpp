@@ -2,6 +2,7 @@
 #include "BenchResult.h"
 #include "Chart.h"
 #include "Embedded.h"
+#include "MeasuredRatios.h"
 #include <algorithm>
 #include <fmt/format.h>
 #include <iterator>
@@ -162,6 +163,11 @@ std::string toHtml(const BenchResult &result) {
     fmt::format_to(out, " <b>Interrupted after {} of {} cells.</b>", result.cells.size(), result.planned);
   html += "</p>\n";
   addSummary(html, result);
+  if (std::ranges::find(result.peers, "fa3_estimate") != result.peers.end())
+    fmt::format_to(out,
+                   "<p class=\"hint\">FA3 was not run: its bars are cuDNN's figures of this run times their ratio in "
+                   "an earlier run: {}.</p>\n",
+                   escapeHtml(fa3Source()));
   addLegend(html, result);
   html += "<div class=\"charts\">\n";
   for (const BarChart &chart : chartsOf(result))

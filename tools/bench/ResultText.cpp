@@ -1,5 +1,7 @@
 // The result as a table for a terminal.
 #include "BenchResult.h"
+#include "MeasuredRatios.h"
+#include <algorithm>
 #include <fmt/format.h>
 #include <iterator>
 #include <map>
@@ -38,7 +40,7 @@ void addReasons(std::string &text, const BenchResult &result) {
   std::map<std::string, std::vector<std::string>> cellsOf;
   std::vector<std::string> order;
   auto note = [&](const Contestant &contestant, const CellResult &cell) {
-    if (contestant.why.empty()) return;
+    if (contestant.why.empty() || result.peersFrom == "none: " + contestant.why) return;
     const std::string line = fmt::format("{}: {}", longName(contestant.name), contestant.why);
     if (!cellsOf.contains(line)) order.push_back(line);
     cellsOf[line].push_back(cell.benchCase.name);
@@ -108,6 +110,9 @@ std::string toText(const BenchResult &result) {
                    s.cells, s.worst, s.worstCell);
   addErrors(text, result, width);
   addReasons(text, result);
+  if (std::ranges::find(result.peers, "fa3_estimate") != result.peers.end())
+    fmt::format_to(out, "\n{}: {}; their ratio is from {}\n", displayName("fa3_estimate"), longName("fa3_estimate"),
+                   fa3Source());
   if (result.interrupted)
     fmt::format_to(out, "\ninterrupted after {} of {} cells\n", result.cells.size(), result.planned);
   return text;

@@ -175,7 +175,7 @@ TEST_CASE("choices of peers") {
   CHECK(none->measure(someCase(), quick(), nullptr).empty());
   for (const char *bad : {"", "fa4", "cudnn,", "cudnn,cudnn"}) {
     CAPTURE(bad);
-    auto peers = Peers::create(bad, "/nonexistent", never);
+    auto peers = Peers::parseChoice(bad);
     REQUIRE_FALSE(peers.has_value());
     CHECK(peers.error().message.find("--peers") != std::string::npos);
   }
