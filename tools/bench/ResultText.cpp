@@ -39,11 +39,15 @@ void addRow(std::string &text, const CellResult &cell, size_t width) {
 void addReasons(std::string &text, const BenchResult &result) {
   std::map<std::string, std::vector<std::string>> cellsOf;
   std::vector<std::string> order;
-  auto note = [&](const Contestant &contestant, const CellResult &cell) {
-    if (contestant.why.empty() || result.peersFrom == "none: " + contestant.why) return;
-    const std::string line = fmt::format("{}: {}", longName(contestant.name), contestant.why);
+  auto add = [&](const Contestant &contestant, const std::string &why, const CellResult &cell) {
+    const std::string line = fmt::format("{}: {}", longName(contestant.name), why);
     if (!cellsOf.contains(line)) order.push_back(line);
     cellsOf[line].push_back(cell.benchCase.name);
+  };
+  auto note = [&](const Contestant &contestant, const CellResult &cell) {
+    if (contestant.series && !contestant.series->queued)
+      add(contestant, "launches were not queued in time, host time is in the figures", cell);
+    if (!contestant.why.empty() && result.peersFrom != "none: " + contestant.why) add(contestant, contestant.why, cell);
   };
   for (const CellResult &cell : result.cells) {
     note(cell.own, cell);

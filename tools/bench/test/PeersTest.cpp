@@ -60,6 +60,7 @@ TEST_CASE("the embedded program says what is missing instead of failing") {
   REQUIRE_MESSAGE(reply.has_value(), reply.error().text());
   CHECK((*reply)["ok"] == false);
   CHECK((*reply)["why"].get<std::string>().find("No module named 'torch'") != std::string::npos);
+  CHECK((*reply)["why"].get<std::string>().starts_with("PyTorch cannot be imported by "));
   // It stays up, also after requests that make no sense.
   for (const nlohmann::json &request :
        {nlohmann::json{{"op", "dance"}}, nlohmann::json{{"no", 1}}, nlohmann::json::array()}) {
