@@ -103,8 +103,8 @@ class Runs(unittest.TestCase):
         self.assertIn("not finite", outcome.stdout)
 
     def test_cell_that_cannot_run(self):
-        outcome = self.workspace("bench", "attention", "--json", self.json, "--dims=64,512", "--seqs=1024", "--masks=none",
-                                 "--peers=none", env=FAKE_ENVIRONMENT)
+        outcome = self.workspace("bench", "attention", "--json", self.json, "--dims=64,512", "--seqs=1024",
+                                 "--masks=none", "--peers=none", env=FAKE_ENVIRONMENT)
         self.assertEqual(outcome.code, 2, str(outcome))
         good, bad = json.loads(self.json.read_text())["cells"]
         self.assertEqual(good["ms"], 1.5)

@@ -50,7 +50,8 @@ extern "C" __global__ void tw_bench_fill_normal(FillArgs args) {
   const u64 stride = (u64)gridDim.x * blockDim.x;
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < args.pairs; i += stride) {
     const u64 bits = mix(mix(args.seed + 0x9e3779b97f4a7c15ull) + (i + 1) * 0x9e3779b97f4a7c15ull);
-    const float u = ((unsigned)(bits >> 40) + 1) * (1.0f / 16777216), turn = (unsigned)(bits & 0xffffff) * (1.0f / 16777216);
+    const float u = ((unsigned)(bits >> 40) + 1) * (1.0f / 16777216);
+    const float turn = (unsigned)(bits & 0xffffff) * (1.0f / 16777216);
     const float radius = sqrtf(-2 * logf(u));
     args.data[i] = rounded(radius * cospif(2 * turn), radius * sinpif(2 * turn), args.bf16);
   }

@@ -5,7 +5,8 @@ One JSON request a line on stdin, one JSON reply a line on stdout; a reply with 
   {"op": "hello"}                              what this Python can measure
   {"op": "open", "batch": ..., "mask": ...}    a problem; its inputs are drawn, or read from "files"
   {"op": "series", "peer": "cudnn", ...}       times one implementation, figures in milliseconds
-  {"op": "output", "peer": "cudnn", "file": F} writes its O as (batch, seq, heads, dim): float16, or bfloat16 bits as uint16
+  {"op": "output", "peer": "cudnn", "file": F} writes its O as (batch, seq, heads, dim): float16, or bfloat16's
+                                               bits as uint16
   {"op": "close"}                              frees the problem's memory
 """
 import importlib
