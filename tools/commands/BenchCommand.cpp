@@ -1,5 +1,6 @@
 // `tilewright bench`: measurements of Tilewright itself.
 #include "AttentionRun.h"
+#include "BenchAttention.h"
 #include "BenchCpu.h"
 #include "BenchLaunch.h"
 #include "Commands.h"
@@ -156,6 +157,7 @@ int runStartup(const StartupOptions &options) {
 void addBenchCommand(CLI::App &app, int &exitCode) {
   CLI::App *command = app.add_subcommand("bench", "Measure Tilewright");
   command->require_subcommand(1);
+  addBenchAttention(*command, exitCode);
   addBenchCpu(*command, exitCode);
   CLI::App *startup = command->add_subcommand(
       "startup", "Time from problem to kernel: compiled, from disk, from memory; and of a launch");
@@ -163,7 +165,7 @@ void addBenchCommand(CLI::App &app, int &exitCode) {
   startup->add_option("--target", options->target, "As for run")->capture_default_str();
   startup->add_flag("--json", options->json, "One JSON object on stdout");
   startup->callback([options, &exitCode] { exitCode = runStartup(*options); });
-  command->footer("\nEXAMPLES\n  tilewright bench cpu\n  tilewright bench startup --target sm_90a\n");
+  command->footer("\nEXAMPLES\n  tilewright bench attention --quick\n  tilewright bench cpu\n  tilewright bench startup --target sm_90a\n");
 }
 
 } // namespace tilewright::tool
