@@ -175,8 +175,10 @@ int fusedRowWarps(const Schedule &schedule, const Problem &problem) {
 }
 
 int64_t sumColumns(const Schedule &schedule, const Problem &problem) {
-  return paddedDimQK(schedule, problem) + (problem.fullScore().empty() ? 8 : 0);
+  return paddedDimQK(schedule, problem) + (centresSums(problem) ? 8 : 0);
 }
+
+bool centresSums(const Problem &problem) { return problem.fullScore().empty(); }
 
 int64_t Schedule::sharedBytes(const Problem &problem, const Target &target, KernelRole role) const {
   return target.isCpu() ? 0 : sharedBytesOf(*this, problem, role);
