@@ -11,6 +11,7 @@ struct ScheduleOptions {
   int64_t stages, warps, columnWarps, minBlocks;
   bool longestFirst;
   double rescaleThreshold;
+  int64_t rowWarpsOfDQ; ///< Fused: Schedule::rowWarpsOfDQ
 };
 
 class KernelPieces {
