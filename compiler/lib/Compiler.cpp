@@ -19,6 +19,7 @@ Expected<GeneratedCode> generateCuda(ModuleOp module, const KernelPlan &plan, co
   options.minBlocks = plan.schedule.blocksPerSM;
   options.longestFirst = plan.schedule.order == Order::LongestFirst;
   options.rescaleThreshold = plan.schedule.rescaleThreshold;
+  if (plan.role == KernelRole::Fused) options.rowWarpsOfDQ = plan.schedule.rowWarpsOfDQ(plan.problem);
   Status ran = runPasses(module, "schedule-sm80", observer, {[&] { return createScheduleSm80(options); }});
   if (!ran) return propagate(ran);
   Expected<std::string> source = emitCuda(module);

@@ -51,8 +51,9 @@ Status checkRows(const char *name, const float *data, KernelRole role) {
 }
 
 Status checkSums(const float *data, KernelRole role) {
-  if (!data) return fail(Stage::Launch, fmt::format("dq_sums: no data, but the {} kernel uses it", toString(role)),
-                         "allocate dqSumsBytes() bytes and set them to zero before each launch of fused");
+  if (!data)
+    return fail(Stage::Launch, fmt::format("dq_sums: no data, but the {} kernel uses it", toString(role)),
+                "allocate dqSumsBytes() bytes and set them to zero before each launch of fused");
   if (reinterpret_cast<uintptr_t>(data) % kCudaAlignment == 0) return {};
   return fail(Stage::Launch, fmt::format("dq_sums: address {} is not a multiple of {} bytes",
                                          static_cast<const void *>(data), kCudaAlignment));
@@ -127,16 +128,16 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
     tensors = check({{q, queries}, {k, true}, {v, true}, {dO, queries}, {dK, true}, {dV, true}}, queries, queries);
     break;
   case KernelRole::Fused:
-    tensors = check({{q, queries}, {k, true}, {v, true}, {dO, queries}, {dK, true}, {dV, true}}, queries, queries,
-                    queries);
+    tensors =
+        check({{q, queries}, {k, true}, {v, true}, {dO, queries}, {dK, true}, {dV, true}}, queries, queries, queries);
     break;
   case KernelRole::Convert:
     tensors = check({{k, keys}, {dQ, true}}, false, false, true);
     break;
   }
   if (!tensors) return tensors;
-  // Delta and Convert work on stored values alone.
-  const bool reads = plan.role != KernelRole::Delta && plan.role != KernelRole::Convert;
+  // Delta works on stored values alone, and so does Convert unless it samples keys that the mask shows.
+  const bool reads = plan.role != KernelRole::Delta && (plan.role != KernelRole::Convert || centresSums(plan.problem));
   for (size_t i = 0; reads && i < plan.problem.tables.size() && i < kMaxTables; ++i)
     if (!args.tables[i].data && keys && queries)
       return fail(Stage::Launch,

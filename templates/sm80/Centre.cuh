@@ -3,6 +3,7 @@
 // of the keys enters dQ as r_i times the offset, however large. Subtracting r_i c with c near the keys' mean takes that
 // out again. Only for scores without a score function: its slopes would break the zero sums.
 #pragma once
+#include "common/Positions.cuh"
 #include "common/RowDot.cuh"
 #include "sm80/Mma.cuh"
 
@@ -69,21 +70,28 @@ __device__ __forceinline__ float2 loadPair(const F16 *from) {
 }
 __device__ __forceinline__ float2 loadPair(const F32 *from) { return *reinterpret_cast<const float2 *>(from); }
 
-/// Mean of up to 16 rows spread over a (rows, Dim) matrix, by all `Threads` threads of the block, as fp32 in shared
-/// memory at `to`; 0 where it is not finite. Any value is valid, so a sample serves as well as the whole.
-template <int Threads, int Dim, class Element>
-__device__ __forceinline__ void sampleMeanRow(UInt32 to, const Element *matrix, Int64 rowStride, int rows) {
+/// Mean of up to 16 rows of a matrix of `Dim` columns, spread over `bounds`, by all `Threads` threads of the block, as
+/// fp32 in shared memory at `to`; 0 where it is not finite. A sample serves as well as the whole, since any value is
+/// valid; but one far from the keys in use would multiply the rounding that it is to take out. So only rows k with
+/// visible(q, k) count: hidden ones may hold anything.
+template <int Threads, int Dim, class Element, class Visible>
+__device__ __forceinline__ void sampleMeanRow(UInt32 to, const Element *matrix, Int64 rowStride, PositionBounds bounds,
+                                              int q, Visible visible) {
   constexpr int samples = 16;
   for (int col = threadIdx.x * 2; col < roundUp<16>(Dim); col += Threads * 2) {
     float2 sum = make_float2(0.f, 0.f);
+    int rows = bounds.end - bounds.begin, count = 0;
     if (col < Dim && rows > 0) {
-#pragma unroll
+#pragma unroll 4
       for (int i = 0; i < samples; ++i) {
-        float2 x = loadPair(matrix + Int64((2 * i + 1) * Int64(rows) / (2 * samples)) * rowStride + col);
+        int k = bounds.begin + int((2 * i + 1) * Int64(rows) / (2 * samples));
+        if (!visible(q, k)) continue;
+        float2 x = loadPair(matrix + k * rowStride + col);
         sum.x += x.x, sum.y += x.y;
+        ++count;
       }
     }
-    float x = sum.x / samples, y = sum.y / samples;
+    float x = sum.x / max(count, 1), y = sum.y / max(count, 1);
     storeShared4(to + col * 4, fabsf(x) < infinity() ? __float_as_uint(x) : 0u);
     storeShared4(to + col * 4 + 4, fabsf(y) < infinity() ? __float_as_uint(y) : 0u);
   }

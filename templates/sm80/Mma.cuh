@@ -202,8 +202,10 @@ __device__ __forceinline__ void multiplyBlocks(Accumulator<M, N> &sums, const A 
 #pragma unroll
       for (int i = 0; i < M / 16; ++i)
 #pragma unroll
-        for (int half = 0; half < 2; ++half)
+        for (int half = 0; half < 2; ++half) {
           multiplyPlanes<Element>(sums.x[i][2 * n + half], left[i], right, half);
+          if constexpr (planes > 1) __syncwarp(); // and from delaying many additions
+        }
     }
   }
 }

@@ -43,6 +43,16 @@ class NonFinite(CaseTest):
                 self.assert_same(rows(results), rows(expected), within=0 if tool.TARGET == "cpu" else 1e-2)
                 self.assertTrue(np.isnan(results["lse"][:, :, 768:]).all())
 
+    def test_hidden_keys_of_huge_value(self):
+        """Finite values of hidden keys have no influence anywhere: not even as an offset that dQ is centred by."""
+        for mask, hidden in (("k < 500", slice(500, None)), ("k % 2 == 0", slice(1, None, 2))):
+            for dtype in ("fp32", "bf16"):
+                with self.subTest(mask=mask, dtype=dtype):
+                    clean, dirty = self.tensors(1e30, hidden)
+                    _, expected, _ = self.run_arrays(clean, "--mask", mask, dtype=dtype)
+                    _, results, _ = self.run_arrays(dirty, "--mask", mask, dtype=dtype)
+                    self.assert_same(results, expected, within=0 if tool.TARGET == "cpu" else 1e-2)
+
     @unittest.skipUnless(tool.TARGET == "cpu", "a promise of the CPU alone")
     def test_hidden_keys_beside_seen_ones(self):
         clean, dirty = self.tensors(np.nan, slice(1, None, 2))

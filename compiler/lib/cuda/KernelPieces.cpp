@@ -119,6 +119,14 @@ Value KernelPieces::dualLambda(FlatSymbolRefAttr score, FlatSymbolRefAttr gradie
       {qHead, batch}, b.object("auto"));
 }
 
+void KernelPieces::sampleMeanKey(Value to, Value row, FlatSymbolRefAttr bounds, FlatSymbolRefAttr mask) {
+  Value last = b.expression(fmt::format("min($0 + {}, args.seqQ) - 1", ownRows), {row}, b.i32());
+  Value found = b.expression(fmt::format("{}(args, $0, $1, args.seqQ, args.seqKV, $2, $3)", bounds.getValue().str()),
+                             {row, last, head, batch}, b.object("tw::PositionBounds"));
+  b.call("tw::sampleMeanRow", {to, headOf("k", kvHead()), strideOf("k"), found, last, visibleLambda(mask, head)},
+         "kThreads, kDimQK");
+}
+
 void KernelPieces::declareWalk() {
   if (!ownsKV || group == 1) {
     walk = b.name("walk", walkFor(head));

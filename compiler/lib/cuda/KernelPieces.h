@@ -11,6 +11,7 @@ struct ScheduleOptions {
   int64_t stages, warps, columnWarps, minBlocks;
   bool longestFirst;
   double rescaleThreshold;
+  int64_t rowWarpsOfDQ; ///< Fused: Schedule::rowWarpsOfDQ
 };
 
 class KernelPieces {
@@ -79,6 +80,9 @@ protected:
   mlir::Value scoreLambda(mlir::FlatSymbolRefAttr score, mlir::Value qHead);
   /// The same with the slope: tw::ScoreDual.
   mlir::Value dualLambda(mlir::FlatSymbolRefAttr score, mlir::FlatSymbolRefAttr gradient, mlir::Value qHead);
+  /// Writes the mean of sampled keys to shared address `to`: of keys that the last of the owned rows, from `row` on,
+  /// sees.
+  void sampleMeanKey(mlir::Value to, mlir::Value row, mlir::FlatSymbolRefAttr bounds, mlir::FlatSymbolRefAttr mask);
   /// Declares `walk`, over the tiles that the mask leaves of the owned rows: one after another for each query head of
   /// a group where the kernel owns kv rows.
   void declareWalk();

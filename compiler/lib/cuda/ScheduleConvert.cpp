@@ -25,8 +25,7 @@ public:
     if (load.getCentred()) {
       Value ofRows = b.variable("rowSums", "tw::RowSums<16>");
       b.call("tw::loadRowSums", {ofRows, sums, warpRow, b.expression("kPadQK", {}, b.i32())}, "kColsSums");
-      b.call("tw::sampleMeanRow", {shared, headOf("k", kvHead()), strideOf("k"), b.length("seqKV")},
-             "kThreads, kDimQK");
+      sampleMeanKey(shared, b.multiply(tile, b.constant(ownRows)), load.getBoundsAttr(), load.getMaskAttr());
       b.call("__syncthreads", {});
       b.call("tw::subtractRowSums", {dq, ofRows, shared, b.constant(0)});
       b.call("__syncthreads", {});

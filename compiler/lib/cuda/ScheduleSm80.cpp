@@ -15,7 +15,7 @@ struct ScheduleSm80Pass : impl::ScheduleSm80Base<ScheduleSm80Pass> {
   using ScheduleSm80Base::ScheduleSm80Base;
 
   void runOnOperation() override {
-    ScheduleOptions options{stages, warps, columnWarps, minBlocks, longestFirst, rescaleThreshold};
+    ScheduleOptions options{stages, warps, columnWarps, minBlocks, longestFirst, rescaleThreshold, rowWarpsOfDQ};
     SmallVector<tw::KernelOp> kernels(getOperation().getOps<tw::KernelOp>());
     for (tw::KernelOp kernel : kernels) {
       if (kernel.getRole() == "delta")

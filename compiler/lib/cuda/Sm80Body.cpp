@@ -194,6 +194,7 @@ void Sm80Scheduler::correctProbability(Value p) {
 void Sm80Scheduler::clearInvisible(Value x) {
   auto [q, k] = positions();
   b.ifTrue(b.field(visit, "partial", b.getI1Type()), [&] {
+    if (takesPlaceInPartialTiles()) takePlaceAnew();
     b.call(ownsKV ? "tw::clearInvisibleTransposed" : "tw::clearInvisible",
            {x, q, k, visibleLambda(maskFunction, ownsKV ? visitHead(visit) : head)});
   });

@@ -32,25 +32,18 @@ void Sm80Scheduler::declareConstants() {
     offset = "kOffsetDS + TileS::bytes";
   }
   if (accumulate) {
-    declare(fmt::format("constexpr int kRowWarpsDQ = {}, kRowsDQ = kTileQ / kRowWarpsDQ;", rowWarpsOfSums()));
+    declare(fmt::format("constexpr int kRowWarpsDQ = {}, kRowsDQ = kTileQ / kRowWarpsDQ;", options.rowWarpsOfDQ));
     declare(fmt::format("constexpr int kColsDQ = kPadQK / (kWarps / kRowWarpsDQ), kColsSums = kPadQK{};",
                         accumulate.getCentred() ? " + 8" : ""));
   }
   declare(fmt::format("constexpr int kSharedBytes = {};", offset));
 }
 
-int64_t Sm80Scheduler::rowWarpsOfSums() {
-  int64_t fragment = 16 * options.columnWarps, best = 0, bestDifference = 0;
+bool Sm80Scheduler::splitsDQ() {
+  int64_t rowWarps = options.rowWarpsOfDQ, fragment = 16 * options.columnWarps;
+  if (rowWarps < 1 || options.warps % rowWarps != 0) return false;
   int64_t columns = (dim("q") + fragment - 1) / fragment * fragment;
-  for (int64_t rowWarps = 1; rowWarps <= options.warps; rowWarps *= 2) {
-    int64_t columnWarps = options.warps / rowWarps;
-    if (walkRows % (16 * rowWarps) != 0 || columns % (16 * columnWarps) != 0) continue;
-    int64_t difference = std::abs(walkRows / rowWarps - columns / columnWarps);
-    if (best != 0 && difference >= bestDifference) continue;
-    best = rowWarps;
-    bestDifference = difference;
-  }
-  return best;
+  return walkRows % (16 * rowWarps) == 0 && columns % (16 * (options.warps / rowWarps)) == 0;
 }
 
 void Sm80Scheduler::declareTile(tw::LoadOp load, const std::string &slots, std::string &offset) {

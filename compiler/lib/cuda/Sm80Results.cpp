@@ -24,7 +24,7 @@ void Sm80Scheduler::lowerOutside(Operation &op) {
 void Sm80Scheduler::centre(Value dq) {
   drain();
   Value row = b.expression("shared + kOffsetK", {}, b.object("tw::UInt32"));
-  b.call("tw::sampleMeanRow", {row, headOf("k", kvHead()), strideOf("k"), b.length("seqKV")}, "kThreads, kDimQK");
+  sampleMeanKey(row, ownRow, loop.getBoundsAttr(), maskFunction);
   b.call("__syncthreads", {});
   b.call("tw::subtractRowSums", {dq, rowSums, row, b.constant(0)});
 }

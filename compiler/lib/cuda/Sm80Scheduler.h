@@ -20,9 +20,8 @@ private:
   //===--- Constants and shared memory ----------------------------------------------------------------------------===//
 
   void declareConstants();
-  /// Warps along the rows of dQ's tile: the squarest split into whole 16 x 16 blocks, which reads least from shared
-  /// memory for what it computes; 0 where none is.
-  int64_t rowWarpsOfSums();
+  /// Whether options.rowWarpsOfDQ gives every warp whole 16 x 16 blocks of dQ's tile.
+  bool splitsDQ();
   void declareTile(tw::LoadOp load, const std::string &slots, std::string &offset);
   Value source(tw::LoadOp load, Value ofHead);
   Value nameSource(tw::LoadOp load, Value ofHead) {
@@ -100,12 +99,11 @@ private:
     return kernel.getRole() == "forward" && options.stages > 1 && dim("q") <= 64 && !storedType().isF32() &&
            loop.getInterval(); // classifying tiles needs the registers itself
   }
-  /// Wide sums leave no registers to hold the block's place through the loop, in fp32 while tiles are classified and in
-  /// fused kernels at all: it is read anew for every tile, which costs little beside the products of such tiles.
-  bool takesPlaceInLoop() {
-    if (std::max(dim("q"), dim("v")) <= 128) return false;
-    return accumulate || (storedType().isF32() && !loop.getInterval());
-  }
+  /// The wide sums of fused kernels leave no registers to hold the block's place through the loop: it is read anew for
+  /// every tile, which costs little beside the products of such tiles.
+  bool takesPlaceInLoop() { return accumulate && std::max(dim("q"), dim("v")) > 128; }
+  /// dK and dV of 32 rows a warp fill the registers likewise, but only partial tiles need the place.
+  bool takesPlaceInPartialTiles() { return kernel.getRole() == "dkv" && options.columnWarps == 1; }
   /// dQ is taken relative to the keys' mean: see sm80/Centre.cuh. A score function's slopes would break the zero sums
   /// that this rests on.
   bool centres() { return kernel.getRole() == "dq" && !hasScoreFunction(); }

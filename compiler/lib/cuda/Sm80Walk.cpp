@@ -7,8 +7,7 @@ using namespace mlir;
 namespace tilewright {
 
 LogicalResult Sm80Scheduler::run() {
-  if (accumulate && rowWarpsOfSums() == 0)
-    return kernel.emitOpError("warps do not split dQ's tile into whole 16 x 16 blocks");
+  if (accumulate && !splitsDQ()) return kernel.emitOpError("warps do not split dQ's tile into whole 16 x 16 blocks");
   begin();
   scheduleWalk();
   finish();

@@ -224,7 +224,9 @@ private:
   }
 
   void writeConvert() {
-    Value sums = tw::LoadSumsOp::create(builder, f32(tileQ, dimQK), "dq", batch, head, row, stored, centresSums());
+    bool centred = centresSums();
+    Value sums = tw::LoadSumsOp::create(builder, f32(tileQ, dimQK), "dq", batch, head, row, stored, centred,
+                                        centred ? kvBounds : FlatSymbolRefAttr(), centred ? mask : FlatSymbolRefAttr());
     store(tw::ScaleOp::create(builder, sums), "dq");
   }
 

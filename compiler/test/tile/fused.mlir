@@ -15,7 +15,7 @@
 // FUSED: tw.store {{.*}} "dv"
 
 // CONVERT: tw.kernel @k "convert"
-// CONVERT: %[[SUMS:.*]] = tw.load_sums "dq"[{{.*}}] of f16 centred : i32 -> <64x64xf32>
+// CONVERT: %[[SUMS:.*]] = tw.load_sums "dq"[{{.*}}] of f16 centred bounds @a_kv_bounds : i32 -> <64x64xf32>
 // CONVERT: %[[DQ:.*]] = tw.scale %[[SUMS]]
 // CONVERT: tw.store %[[DQ]], "dq"
 

@@ -42,8 +42,8 @@ std::string KernelPlan::canonicalText() const {
   if (role == KernelRole::Delta)
     return text + fmt::format("schedule=tile_q={},warps={}\ndim_v={}\ndtype={}\n", schedule.tileQ, schedule.warps,
                               problem.dimV, toString(problem.dtype));
-  // Convert reads sums and keys, whatever they are the sums of.
-  if (role == KernelRole::Convert)
+  // Convert reads sums, whatever they are the sums of; to centre them it needs the mask too.
+  if (role == KernelRole::Convert && !centresSums(problem))
     return text + fmt::format("schedule=tile_q={},column_warps={}\ndim_qk={}\ndtype={}\ngroup={}\nsum_columns={}\n",
                               schedule.tileQ, schedule.columnWarps, problem.dimQK, toString(problem.dtype),
                               problem.groupSize(), sumColumns(schedule, problem));

@@ -33,8 +33,9 @@ constexpr Choice kForward128[] = {
     {128, 32, 2, 4, 1, 2, kClasses}, {128, 32, 2, 4, 1, 1, kClasses}, {64, 32, 2, 4, 1, 2}, {64, 32, 1, 4, 1, 1}};
 constexpr Choice kForward256[] = {
     {128, 64, 2, 8, 1, 1}, {64, 64, 1, 4, 1, 1}, {64, 32, 2, 4, 1, 1}, {64, 32, 1, 4, 1, 1}};
+constexpr Choice kForwardF32Narrow[] = {{64, 32, 2, 4, 1, 1}, {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}};
 constexpr Choice kForwardF32[] = {
-    {64, 32, 2, 4, 1, 1}, {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}, {16, 16, 1, 1, 1, 1}};
+    {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}, {16, 16, 1, 1, 1, 1}};
 constexpr Choice kDQ64[] = {{128, 64, 2, 4, 1, 2, kClasses | kSm8x | kSm12x},
                             {128, 48, 2, 4, 1, 2, kClasses},
                             {64, 32, 2, 4, 1, 2},
@@ -49,7 +50,7 @@ constexpr Choice kDKV64[] = {
     {32, 128, 2, 4, 1, 2, kAnyMaskOrScore | kSm8x | kSm12x}, {64, 64, 2, 4, 2, 2}, {64, 64, 1, 4, 2, 1}};
 constexpr Choice kDKV128[] = {{64, 64, 1, 4, 2, 2, kClasses}, {32, 64, 2, 4, 2, 2}, {64, 32, 1, 4, 2, 1}};
 constexpr Choice kDKV256[] = {{64, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 1}};
-constexpr Choice kDKVF32Narrow[] = {{32, 64, 1, 4, 1, 1}, {32, 32, 1, 4, 2, 1}};
+constexpr Choice kDKVF32Narrow[] = {{32, 64, 1, 4, 1, 1, kScore}, {32, 32, 1, 4, 2, 1}};
 constexpr Choice kDKVF32[] = {{32, 64, 1, 8, 2, 1}, {32, 32, 1, 4, 2, 1}, {32, 16, 1, 2, 2, 1}};
 constexpr Choice kFused64[] = {{64, 64, 2, 4, 2, 3, kSm10x}, {64, 64, 2, 4, 2, 2}, {32, 64, 1, 4, 2, 1}};
 constexpr Choice kFused128[] = {{64, 128, 2, 8, 2, 1, kClassesAndScore}, {32, 64, 2, 4, 2, 1}, {32, 64, 1, 4, 2, 1}};
@@ -66,6 +67,7 @@ std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
   };
   switch (role) {
   case KernelRole::Forward:
+    if (isF32 && dim <= 128) return kForwardF32Narrow;
     return pick(kForward64, kForward128, kForward256, kForwardF32);
   case KernelRole::DQ:
     return pick(kDQ64, kDQ128, kDQ256, kDQF32);

@@ -134,7 +134,7 @@ Status checkWarps(const Schedule &schedule, const Problem &problem, KernelRole r
   if (!std::has_single_bit(static_cast<unsigned>(schedule.tileQ)))
     return refuse(role, fmt::format("tile_q: expected 16, 32, 64, 128 or 256, found {}", schedule.tileQ),
                   "convert gives each 16 of these rows a warp, and warps are a power of two");
-  if (fusedRowWarps(schedule, problem) == 0)
+  if (schedule.rowWarpsOfDQ(problem) == 0)
     return refuse(role,
                   fmt::format("warps={} do not split dQ's tile of {} x {} into whole 16 x 16 blocks", schedule.warps,
                               schedule.tileQ, paddedDimQK(schedule, problem)),
@@ -161,12 +161,12 @@ int64_t paddedDimQK(const Schedule &schedule, const Problem &problem) {
   return roundUp(problem.dimQK, 16 * schedule.columnWarps);
 }
 
-int fusedRowWarps(const Schedule &schedule, const Problem &problem) {
-  int64_t columns = paddedDimQK(schedule, problem), best = 0, bestDifference = 0;
-  for (int64_t rowWarps = 1; rowWarps <= schedule.warps; rowWarps *= 2) {
-    int64_t columnWarps = schedule.warps / rowWarps;
-    if (schedule.tileQ % (16 * rowWarps) != 0 || columns % (16 * columnWarps) != 0) continue;
-    int64_t difference = std::abs(schedule.tileQ / rowWarps - columns / columnWarps);
+int Schedule::rowWarpsOfDQ(const Problem &problem) const {
+  int64_t columns = paddedDimQK(*this, problem), best = 0, bestDifference = 0;
+  for (int64_t rowWarps = 1; rowWarps <= warps; rowWarps *= 2) {
+    int64_t otherWarps = warps / rowWarps;
+    if (tileQ % (16 * rowWarps) != 0 || columns % (16 * otherWarps) != 0) continue;
+    int64_t difference = std::abs(tileQ / rowWarps - columns / otherWarps);
     if (best != 0 && difference >= bestDifference) continue;
     best = rowWarps;
     bestDifference = difference;
@@ -175,8 +175,10 @@ int fusedRowWarps(const Schedule &schedule, const Problem &problem) {
 }
 
 int64_t sumColumns(const Schedule &schedule, const Problem &problem) {
-  return paddedDimQK(schedule, problem) + (problem.fullScore().empty() ? 8 : 0);
+  return paddedDimQK(schedule, problem) + (centresSums(problem) ? 8 : 0);
 }
+
+bool centresSums(const Problem &problem) { return problem.fullScore().empty(); }
 
 int64_t Schedule::sharedBytes(const Problem &problem, const Target &target, KernelRole role) const {
   return target.isCpu() ? 0 : sharedBytesOf(*this, problem, role);

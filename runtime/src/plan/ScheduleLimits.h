@@ -35,9 +35,8 @@ WarpGrid warpGrid(const Schedule &schedule);
 
 /// dQ has whole fragments for each column warp, as dK does beside which it is computed.
 int64_t paddedDimQK(const Schedule &schedule, const Problem &problem);
-/// Warps along the rows of dQ's tile in Fused; the others split its columns. The squarest split into whole 16 x 16 blocks
-/// (a warp then reads least of dS and K for what it computes); 0 where none is.
-int fusedRowWarps(const Schedule &schedule, const Problem &problem);
+/// Whether dQ is taken relative to the keys' mean (templates/sm80/Centre.cuh): not through a score function.
+bool centresSums(const Problem &problem);
 /// fp32 columns of a row of dQ's sums: a score function spares the row sums that centring needs (templates/sm80/Centre.cuh).
 int64_t sumColumns(const Schedule &schedule, const Problem &problem);
 

@@ -55,14 +55,17 @@ def LoadSumsOp : TwOp<"load_sums", [Pure, AllTypesMatch<["batch", "head", "row"]
   let summary = "The finished sums of rows row.. of one head, of a tensor of type `stored`";
   let description = [{
     With `centred`: less rowsum(a^T) times a sampled mean of b's rows. Exact arithmetic has rowsum(dS) = 0 and nothing to
-    take out; rounding of dS leaves something, which a common offset of the keys would multiply.
+    take out; rounding of dS leaves something, which a common offset of the keys would multiply. Samples are taken
+    inside `bounds` (as foreach_tile's) of the tile's rows, where `mask` shows them to its last row: hidden rows of b may
+    hold anything.
   }];
   let arguments = (ins StrAttr:$sums, Position:$batch, Position:$head, Position:$row, TypeAttr:$stored,
-                       UnitAttr:$centred);
+                       UnitAttr:$centred, OptionalAttr<FlatSymbolRefAttr>:$bounds,
+                       OptionalAttr<FlatSymbolRefAttr>:$mask);
   let results = (outs F32Tile:$tile);
   let assemblyFormat = [{
-    $sums `[` $batch `,` $head `,` $row `]` `of` $stored (`centred` $centred^)? attr-dict
-    `:` type($batch) `->` type($tile)
+    $sums `[` $batch `,` $head `,` $row `]` `of` $stored (`centred` $centred^)? (`bounds` $bounds^)? (`mask` $mask^)?
+    attr-dict `:` type($batch) `->` type($tile)
   }];
 }
 

@@ -54,6 +54,7 @@ def ScheduleSm80 : Pass<"tw-schedule-sm80", "::mlir::ModuleOp"> {
     Option<"minBlocks", "min-blocks", "int64_t", "1", "blocks an SM should hold">,
     Option<"longestFirst", "longest-first", "bool", "false", "take tiles from the end">,
     Option<"rescaleThreshold", "rescale-threshold", "double", "0.0", "growth of a row's maximum, in log2 units, that is left unscaled">,
+    Option<"rowWarpsOfDQ", "row-warps-of-dq", "int64_t", "1", "warps along the rows of dQ's tile (fused); the others split its columns">,
   ];
 }
 

@@ -66,6 +66,10 @@ struct Schedule {
   /// in the compile report.
   int registersPerThread(const Problem &problem, const Target &target, KernelRole role) const;
 
+  /// Fused: warps along the rows of dQ's tile; the others split its columns. The squarest split into whole 16 x 16
+  /// blocks (a warp then reads least of dS and K for what it computes); 0 where none is.
+  int rowWarpsOfDQ(const Problem &problem) const;
+
   /// "tile_q=128,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,rescale_threshold=0"
   std::string canonicalText() const;
 };
