@@ -157,19 +157,23 @@ template <class Tile> struct SharedTransposedB {
 /// sums += A B for one fragment from its planes; `half` says which eight columns of B. Three planes make six products,
 /// p + q < 3, small ones first; the dropped ones are below 2^-24. Tensor cores cut off what does not fit the accumulator,
 /// always towards zero, so a long sum in one accumulator drifts by 2^-24 a product: 1.7e-5 over 2048 terms. The six
-/// therefore start from zero and are added in fp32, rounded to nearest, which keeps 2048 terms to 4e-7.
-template <class Element, int Planes>
+/// therefore start from zero and are added in fp32, rounded to nearest, which keeps 2048 terms to 4e-7. Not so where
+/// `Rounded` is false: the sums of a row may take all registers that there are.
+template <class Element, bool Rounded, int Planes>
 __device__ __forceinline__ void multiplyPlanes(float (&sums)[4], const UInt32 (&left)[Planes][4],
                                                const UInt32 (&right)[Planes][4], int half) {
-  if constexpr (Planes == 1) {
-    mmaFragment<Element>(sums, left[0], right[0][2 * half], right[0][2 * half + 1]);
-  } else {
-    float step[4] = {0.f, 0.f, 0.f, 0.f};
+  auto addProducts = [&](float(&to)[4]) {
 #pragma unroll
     for (int p = Planes - 1; p >= 0; --p)
 #pragma unroll
       for (int q = Planes - 1 - p; q >= 0; --q)
-        mmaFragment<Element>(step, left[p], right[q][2 * half], right[q][2 * half + 1]);
+        mmaFragment<Element>(to, left[p], right[q][2 * half], right[q][2 * half + 1]);
+  };
+  if constexpr (Planes == 1 || !Rounded) {
+    addProducts(sums);
+  } else {
+    float step[4] = {0.f, 0.f, 0.f, 0.f};
+    addProducts(step);
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       sums[e] += step[e];
@@ -180,6 +184,7 @@ __device__ __forceinline__ void multiplyPlanes(float (&sums)[4], const UInt32 (&
 template <class Element, int K, int M, int N, class A, class B>
 __device__ __forceinline__ void multiplyBlocks(Accumulator<M, N> &sums, const A &a, const B &b) {
   constexpr int planes = Format<Element>::planes;
+  constexpr bool rounded = N <= 192;
   static_assert(K % 16 == 0 && M % 16 == 0 && N % 16 == 0, "whole blocks");
   // Six products a step need no unrolling to stay busy; without it fragments of many steps would be live at once.
   constexpr int steps = planes > 1 && !A::inRegisters ? 1 : K / 16;
@@ -203,7 +208,7 @@ __device__ __forceinline__ void multiplyBlocks(Accumulator<M, N> &sums, const A 
       for (int i = 0; i < M / 16; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          multiplyPlanes<Element>(sums.x[i][2 * n + half], left[i], right, half);
+          multiplyPlanes<Element, rounded>(sums.x[i][2 * n + half], left[i], right, half);
           if constexpr (planes > 1) __syncwarp(); // and from delaying many additions
         }
     }

@@ -33,7 +33,8 @@ constexpr Choice kForward128[] = {
     {128, 32, 2, 4, 1, 2, kClasses}, {128, 32, 2, 4, 1, 1, kClasses}, {64, 32, 2, 4, 1, 2}, {64, 32, 1, 4, 1, 1}};
 constexpr Choice kForward256[] = {
     {128, 64, 2, 8, 1, 1}, {64, 64, 1, 4, 1, 1}, {64, 32, 2, 4, 1, 1}, {64, 32, 1, 4, 1, 1}};
-constexpr Choice kForwardF32Narrow[] = {{64, 32, 2, 4, 1, 1}, {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}};
+constexpr Choice kForwardF32Narrow[] = {
+    {64, 32, 2, 4, 1, 1, kAnyMaskOrScore}, {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}};
 constexpr Choice kForwardF32[] = {
     {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}, {16, 16, 1, 1, 1, 1}};
 constexpr Choice kDQ64[] = {{128, 64, 2, 4, 1, 2, kClasses | kSm8x | kSm12x},
@@ -50,7 +51,6 @@ constexpr Choice kDKV64[] = {
     {32, 128, 2, 4, 1, 2, kAnyMaskOrScore | kSm8x | kSm12x}, {64, 64, 2, 4, 2, 2}, {64, 64, 1, 4, 2, 1}};
 constexpr Choice kDKV128[] = {{64, 64, 1, 4, 2, 2, kClasses}, {32, 64, 2, 4, 2, 2}, {64, 32, 1, 4, 2, 1}};
 constexpr Choice kDKV256[] = {{64, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 2}, {32, 32, 1, 4, 2, 1}};
-constexpr Choice kDKVF32Narrow[] = {{32, 64, 1, 4, 1, 1, kScore}, {32, 32, 1, 4, 2, 1}};
 constexpr Choice kDKVF32[] = {{32, 64, 1, 8, 2, 1}, {32, 32, 1, 4, 2, 1}, {32, 16, 1, 2, 2, 1}};
 constexpr Choice kFused64[] = {{64, 64, 2, 4, 2, 3, kSm10x}, {64, 64, 2, 4, 2, 2}, {32, 64, 1, 4, 2, 1}};
 constexpr Choice kFused128[] = {{64, 128, 2, 8, 2, 1, kClassesAndScore}, {32, 64, 2, 4, 2, 1}, {32, 64, 1, 4, 2, 1}};
@@ -72,7 +72,6 @@ std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
   case KernelRole::DQ:
     return pick(kDQ64, kDQ128, kDQ256, kDQF32);
   case KernelRole::DKV:
-    if (isF32 && dim <= 64) return kDKVF32Narrow;
     return pick(kDKV64, kDKV128, kDKV256, kDKVF32);
   case KernelRole::Fused:
   case KernelRole::Convert:
