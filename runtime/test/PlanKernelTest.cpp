@@ -117,6 +117,20 @@ TEST_CASE("an invalid problem is refused before its schedule") {
   CHECK(made.error().message.find("33 query heads") != std::string::npos);
 }
 
+TEST_CASE("warps that are left open follow rows that are set") {
+  KernelPlan wide = plan();
+  auto overrides = ScheduleOverrides::parse("tile_q=32,tile_kv=64");
+  REQUIRE(overrides);
+  auto narrow = KernelPlan::make(wide.problem, wide.target, KernelRole::Forward, *overrides);
+  REQUIRE_MESSAGE(narrow, narrow.error().text());
+  CHECK(narrow->schedule.tileQ == 32);
+  CHECK(narrow->schedule.warps == 2);
+  // Set, they are kept, and refused.
+  overrides = ScheduleOverrides::parse("tile_q=32,tile_kv=64,warps=4");
+  REQUIRE(overrides);
+  CHECK_FALSE(KernelPlan::make(wide.problem, wide.target, KernelRole::Forward, *overrides));
+}
+
 TEST_CASE("SHA-256 test vectors of FIPS 180-4") {
   CHECK(sha256Hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   CHECK(sha256Hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
