@@ -67,6 +67,17 @@ int64_t dqSumsBytes(const KernelPlan &plan, const KernelArgs &args) {
   return int64_t{args.batch} * args.headsQ * rows * sumColumns(plan.schedule, plan.problem) * 4;
 }
 
+KernelArgs argsFor(const Problem &problem) {
+  KernelArgs args;
+  args.batch = static_cast<int32_t>(problem.batch);
+  args.headsQ = static_cast<int32_t>(problem.headsQ);
+  args.headsKV = static_cast<int32_t>(problem.headsKV);
+  args.seqQ = static_cast<int32_t>(problem.seqQ);
+  args.seqKV = static_cast<int32_t>(problem.seqKV);
+  args.scale = static_cast<float>(problem.effectiveScale());
+  return args;
+}
+
 Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args) {
   constexpr int64_t int32Max = std::numeric_limits<int32_t>::max();
   if (Status status = checkSize("batch", args.batch, int32Max); !status) return propagate(status);

@@ -28,12 +28,7 @@ Expected<CellRun> CellRun::make(std::shared_ptr<const cuda::Device> device, Laun
   run.backward = problem.direction == Direction::Backward;
   run.kernels = std::move(kernels);
   KernelArgs &args = run.args;
-  args.batch = static_cast<int32_t>(problem.batch);
-  args.headsQ = static_cast<int32_t>(problem.headsQ);
-  args.headsKV = static_cast<int32_t>(problem.headsKV);
-  args.seqQ = static_cast<int32_t>(problem.seqQ);
-  args.seqKV = static_cast<int32_t>(problem.seqKV);
-  args.scale = static_cast<float>(problem.effectiveScale());
+  args = argsFor(problem);
 
   struct Part {
     TensorRef *ref;
@@ -57,7 +52,9 @@ Expected<CellRun> CellRun::make(std::shared_ptr<const cuda::Device> device, Laun
   }
   Expected<int64_t> rows = shapeOfLse(problem).elements();
   if (!rows) return propagate(rows);
-  for (float **row : {&args.lse, &args.delta}) {
+  // Gradients are measured as `run` computes them, with what rounding LSE left out.
+  for (float **row : {&args.lse, &args.delta, &args.lseRest}) {
+    if (!run.backward && row != &args.lse) continue;
     Expected<void *> data = run.allocate(*rows * 4);
     if (!data) return propagate(data);
     *row = static_cast<float *>(*data);

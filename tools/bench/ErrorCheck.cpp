@@ -1,35 +1,15 @@
 #include "ErrorCheck.h"
+#include "TemporaryFolder.h"
 #include "tilewright/reference/Compare.h"
 #include "tilewright/tensor/Npy.h"
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace tilewright::bench {
 namespace {
 
 constexpr int64_t kRows = 64, kHeads = 4;
 constexpr uint64_t kSeed = 1;
-
-/// A folder for the tensors that both sides read; gone with the object.
-class ExchangeFolder {
-public:
-  ExchangeFolder() {
-    std::error_code error;
-    const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
-    std::string name = ((error ? std::filesystem::path("/tmp") : temporary) / "tilewright-errors-XXXXXX").string();
-    if (mkdtemp(name.data())) path = name;
-  }
-  ~ExchangeFolder() {
-    std::error_code ignored;
-    if (!path.empty()) std::filesystem::remove_all(path, ignored);
-  }
-  ExchangeFolder(const ExchangeFolder &) = delete;
-  ExchangeFolder &operator=(const ExchangeFolder &) = delete;
-  std::filesystem::path path;
-};
 
 Expected<ErrorSample> sampleOf(std::string_view data, const Tensor &o, const AttentionResult &reference, DType dtype) {
   CompareOptions options;
@@ -42,11 +22,9 @@ Expected<ErrorSample> sampleOf(std::string_view data, const Tensor &o, const Att
 }
 
 Expected<Tensor> cudnnResult(Peers &peers, const BenchCase &benchCase, const RandomTensors &tensors) {
-  ExchangeFolder folder;
-  if (folder.path.empty())
-    return fail(Stage::Output, fmt::format("cannot make a temporary folder: {}", std::strerror(errno)),
-                "let TMPDIR name a folder that can be written");
-  const auto file = [&](const char *name) { return folder.path / name; };
+  Expected<TemporaryFolder> folder = TemporaryFolder::make("errors"); // for the tensors that both sides read
+  if (!folder) return propagate(folder);
+  const auto file = [&](const char *name) { return folder->path() / name; };
   const NpyFile files[] = {npyFile(file("q.npy"), tensors.q), npyFile(file("k.npy"), tensors.k),
                            npyFile(file("v.npy"), tensors.v)};
   if (Status status = writeNpy(files); !status) return propagate(status);

@@ -25,15 +25,10 @@ constexpr double kFarewellSeconds = 2;
 } // namespace
 
 Expected<std::unique_ptr<PeerProcess>> PeerProcess::start(const std::string &python) {
-  std::unique_ptr<PeerProcess> process(new PeerProcess);
-  std::error_code error;
-  const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
-  std::string folder = ((error ? std::filesystem::path("/tmp") : temporary) / "tilewright-peers-XXXXXX").string();
-  if (!mkdtemp(folder.data()))
-    return fail(Stage::Output, fmt::format("cannot make the temporary folder {}: {}", folder, std::strerror(errno)),
-                "let TMPDIR name a folder that can be written");
-  process->directory = folder;
-  const std::string script = folder + "/peers.py", log = folder + "/log";
+  Expected<TemporaryFolder> folder = TemporaryFolder::make("peers");
+  if (!folder) return propagate(folder);
+  std::unique_ptr<PeerProcess> process(new PeerProcess(std::move(*folder)));
+  const std::string script = process->folder.path() / "peers.py", log = process->folder.path() / "log";
   std::ofstream file(script, std::ios::binary);
   file << embeddedFile("peers.py");
   file.close();
@@ -66,11 +61,7 @@ Expected<std::unique_ptr<PeerProcess>> PeerProcess::start(const std::string &pyt
   return process;
 }
 
-PeerProcess::~PeerProcess() {
-  end();
-  std::error_code ignored;
-  if (!directory.empty()) std::filesystem::remove_all(directory, ignored);
-}
+PeerProcess::~PeerProcess() { end(); }
 
 void PeerProcess::end() {
   if (channel >= 0) close(channel); // the child's loop ends with its input
@@ -88,7 +79,7 @@ void PeerProcess::end() {
 }
 
 std::string PeerProcess::lastWords() const {
-  std::ifstream log(directory / "log");
+  std::ifstream log(folder.path() / "log");
   std::string line, last;
   while (std::getline(log, line))
     if (!line.empty()) last = line;

@@ -1,9 +1,8 @@
 // The Python program that measures peers (peers.py), as a child process that answers one JSON request a line.
 #pragma once
 
-#include "tilewright/Error.h"
+#include "TemporaryFolder.h"
 #include <atomic>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -30,12 +29,12 @@ public:
   bool alive() const { return child > 0; }
 
 private:
-  PeerProcess() = default;
+  explicit PeerProcess(TemporaryFolder folder) : folder(std::move(folder)) {}
   void end();
   /// The last line the child printed, for errors.
   std::string lastWords() const;
 
-  std::filesystem::path directory;
+  TemporaryFolder folder;
   int child = -1;
   int channel = -1;
   std::string pending; ///< Received beyond the last full line.

@@ -65,20 +65,9 @@ Status allocateOutputs(const Problem &p, AttentionRun &run) {
   return {};
 }
 
-KernelArgs scalarArgs(const Problem &p) {
-  KernelArgs args;
-  args.batch = static_cast<int32_t>(p.batch);
-  args.headsQ = static_cast<int32_t>(p.headsQ);
-  args.headsKV = static_cast<int32_t>(p.headsKV);
-  args.seqQ = static_cast<int32_t>(p.seqQ);
-  args.seqKV = static_cast<int32_t>(p.seqKV);
-  args.scale = static_cast<float>(p.effectiveScale());
-  return args;
-}
-
 Status runOnCpu(const ProblemInputs &inputs, AttentionRun &run) {
   const Problem &p = inputs.problem;
-  KernelArgs args = scalarArgs(p);
+  KernelArgs args = argsFor(p);
   args.q = inputs.tensors.q.ref();
   args.k = inputs.tensors.k.ref();
   args.v = inputs.tensors.v.ref();
@@ -182,7 +171,7 @@ Expected<TableRef> uploadTable(DeviceBuffers &buffers, const Table &table) {
 Status runOnGpu(const ProblemInputs &inputs, AttentionRun &run, std::shared_ptr<const cuda::Device> device) {
   const Problem &p = inputs.problem;
   DeviceBuffers buffers(device);
-  KernelArgs args = scalarArgs(p);
+  KernelArgs args = argsFor(p);
   const RandomTensors &t = inputs.tensors;
   std::pair<const Tensor *, TensorRef *> uploads[] = {{&t.q, &args.q}, {&t.k, &args.k}, {&t.v, &args.v}, {&t.dO, &args.dO}};
   for (auto &[tensor, ref] : uploads) {

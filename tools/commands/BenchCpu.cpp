@@ -64,16 +64,12 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   Expected<Tensor> lse = Tensor::zeros(ElementType::F32, shapeOfLse(problem), Layout::BHSD, "lse");
   if (!lse) return propagate(lse);
 
-  KernelArgs args;
+  KernelArgs args = argsFor(problem);
   args.q = tensors->q.ref();
   args.k = tensors->k.ref();
   args.v = tensors->v.ref();
   args.o = o->ref();
   args.lse = static_cast<float *>(lse->data());
-  args.batch = 1;
-  args.headsQ = args.headsKV = static_cast<int32_t>(problem.headsQ);
-  args.seqQ = args.seqKV = static_cast<int32_t>(problem.seqQ);
-  args.scale = static_cast<float>(problem.effectiveScale());
   StandardProblem reference{problem.headsQ,
                             problem.seqQ,
                             problem.dimQK,

@@ -26,11 +26,8 @@ double median(std::vector<double> values) {
 }
 
 /// One head of one tile, all in `memory`.
-KernelArgs argumentsIn(const cuda::DeviceMemory &memory) {
-  KernelArgs args;
-  args.batch = args.headsQ = args.headsKV = 1;
-  args.seqQ = args.seqKV = kSequence;
-  args.scale = 0.125f;
+KernelArgs argumentsIn(const cuda::DeviceMemory &memory, const Problem &problem) {
+  KernelArgs args = argsFor(problem);
   char *base = static_cast<char *>(memory.data());
   for (TensorRef *ref : {&args.q, &args.k, &args.v, &args.o}) {
     *ref = {base, kSequence * kDim, kSequence * kDim, kDim};
@@ -58,7 +55,7 @@ Expected<LaunchFigures> measureLaunch(Context &context, const Target &target) {
   Expected<cuda::Stream> stream = cuda::Stream::create(*device);
   if (!stream) return propagate(stream);
 
-  KernelArgs args = argumentsIn(*memory);
+  KernelArgs args = argumentsIn(*memory, problem);
   Expected<int64_t> blocks = blockCount(*plan, args);
   if (!blocks) return propagate(blocks);
   const cuda::DriverApi &api = (*device)->api();

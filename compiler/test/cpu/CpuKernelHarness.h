@@ -4,6 +4,7 @@
 
 #include "mlir/IR/MLIRContext.h"
 #include "tilewright/Compiler.h"
+#include "tilewright/Kernel.h"
 #include "tilewright/cpu/HostObject.h"
 #include "tilewright/reference/Verify.h"
 #include "tilewright/tensor/Random.h"
@@ -109,18 +110,12 @@ struct CpuRun {
 
   KernelArgs args() {
     if (ownArgs) return *ownArgs;
-    KernelArgs a;
+    KernelArgs a = argsFor(problem);
     a.q = q.ref(), a.k = k.ref(), a.v = v.ref(), a.o = o.ref();
     if (problem.direction == Direction::Backward) a.dO = dO.ref(), a.dQ = dQ.ref(), a.dK = dK.ref(), a.dV = dV.ref();
     a.lse = lse.data();
     a.lseRest = lseRest.data();
     a.delta = delta.data();
-    a.batch = static_cast<int32_t>(problem.batch);
-    a.headsQ = static_cast<int32_t>(problem.headsQ);
-    a.headsKV = static_cast<int32_t>(problem.headsKV);
-    a.seqQ = static_cast<int32_t>(problem.seqQ);
-    a.seqKV = static_cast<int32_t>(problem.seqKV);
-    a.scale = static_cast<float>(problem.effectiveScale());
     for (size_t i = 0; i < tables.size(); ++i)
       a.tables[i] = tables[i].ref();
     return a;

@@ -33,6 +33,9 @@ struct PrepareReport {
 /// x / tiles / heads. More than 2^31 - 1 and sizes below 0 are errors.
 Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args);
 
+/// Arguments with the problem's batch, head counts, lengths (elements) and scale; pointers are null.
+KernelArgs argsFor(const Problem &problem);
+
 /// Refuses arguments that the kernel cannot work on, naming the one at fault: missing pointers, head counts that do not
 /// fit the plan's group size and, on CUDA, addresses and strides that are not multiples of 16 bytes.
 Status checkArgs(const KernelPlan &plan, const KernelArgs &args);
