@@ -3,6 +3,7 @@
 #include "tilewright/cpu/HostObject.h"
 #include "tilewright/cuda/EmitCuda.h"
 #include "tilewright/passes/Passes.h"
+#include "tilewright/plan/Sm90Layout.h"
 #include "mlir/IR/AsmState.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -10,6 +11,20 @@ using namespace mlir;
 
 namespace tilewright {
 namespace {
+
+ScheduleSm90Options sm90OptionsOf(const KernelPlan &plan) {
+  Sm90Layout layout = sm90Layout(plan.schedule, plan.problem, plan.target.sharedBytesPerBlock);
+  ScheduleSm90Options options;
+  options.stages = plan.schedule.stages;
+  options.warps = plan.schedule.warps;
+  options.queryStages = layout.queryStages;
+  options.stagedChunks = layout.stagedChunks;
+  options.overlapsWithin = overlapsWithin(plan.schedule.overlap);
+  options.overlapsBetween = overlapsBetween(plan.schedule.overlap);
+  options.longestFirst = plan.schedule.order == Order::LongestFirst;
+  options.rescaleThreshold = plan.schedule.rescaleThreshold;
+  return options;
+}
 
 Expected<GeneratedCode> generateCuda(ModuleOp module, const KernelPlan &plan, const StageObserver &observer) {
   ScheduleSm80Options options;
@@ -20,7 +35,11 @@ Expected<GeneratedCode> generateCuda(ModuleOp module, const KernelPlan &plan, co
   options.longestFirst = plan.schedule.order == Order::LongestFirst;
   options.rescaleThreshold = plan.schedule.rescaleThreshold;
   if (plan.role == KernelRole::Fused) options.rowWarpsOfDQ = plan.schedule.rowWarpsOfDQ(plan.problem);
-  Status ran = runPasses(module, "schedule-sm80", observer, {[&] { return createScheduleSm80(options); }});
+  Status ran;
+  if (familyOf(plan.problem, plan.target, plan.role) == KernelFamily::Sm90)
+    ran = runPasses(module, "schedule-sm90", observer, {[&] { return createScheduleSm90(sm90OptionsOf(plan)); }});
+  else
+    ran = runPasses(module, "schedule-sm80", observer, {[&] { return createScheduleSm80(options); }});
   if (!ran) return propagate(ran);
   Expected<std::string> source = emitCuda(module);
   if (!source) return propagate(source);

@@ -30,6 +30,7 @@ Status Kernel::launch(void *stream, const KernelArgs &args) const {
   if (!blocks) return propagate(blocks);
   if (*blocks == 0) return {};
   if (Status status = checkArgs(loaded->plan, args); !status) return status;
+  if (loaded->sm90) return loaded->sm90->launch(*loaded->module, stream, *blocks, args);
   return loaded->module->launch(stream, static_cast<unsigned>(*blocks), &args);
 }
 

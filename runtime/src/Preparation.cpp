@@ -202,11 +202,15 @@ Status Context::State::load(LoadedKernel &kernel, const CacheEntry &entry,
   cuda::Module::Options how;
   how.symbol = entry.symbol;
   how.dynamicSharedBytes = kernel.report.dynamicSharedBytes;
-  how.threadsPerBlock = 32 * kernel.plan.schedule.warps;
+  how.threadsPerBlock = threadsPerBlock(kernel.plan.schedule, kernel.family);
   how.compilerVersion = cuda::NvrtcVersion::parse(entry.inputs.compiler).cudaVersion();
   auto module = cuda::Module::load(device, entry.payload, how, &unusable);
   if (!module) return propagate(module);
   kernel.module = std::move(*module);
+  if (kernel.family != KernelFamily::Sm90) return {};
+  auto launcher = Sm90Launcher::make(kernel.plan, device);
+  if (!launcher) return propagate(launcher);
+  kernel.sm90 = std::move(*launcher);
   return {};
 }
 
@@ -231,6 +235,7 @@ Expected<std::shared_ptr<const LoadedKernel>> Context::State::make(const KernelP
   if (!code) return propagate(code);
   auto kernel = std::make_shared<LoadedKernel>();
   kernel->plan = plan;
+  kernel->family = familyOf(plan.problem, plan.target, plan.role);
   kernel->report = code->report;
   bool unusable = false;
   Stopwatch loading;

@@ -86,9 +86,11 @@ private:
 class KernelPrinter {
 public:
   std::string print(tw::CudaKernelOp kernel) {
+    std::string launch;
+    if (auto type = kernel.getLaunchType()) launch = fmt::format(", const __grid_constant__ {} launch", type->str());
     out = fmt::format(
-        "extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const __grid_constant__ tw::Args args) {{\n",
-        kernel.getThreads(), kernel.getMinBlocks(), kernel.getSymName().str());
+        "extern \"C\" __global__ void __launch_bounds__({}, {}) {}(const __grid_constant__ tw::Args args{}) {{\n",
+        kernel.getThreads(), kernel.getMinBlocks(), kernel.getSymName().str(), launch);
     printBlock(kernel.getBody().front());
     return out + "}\n";
   }

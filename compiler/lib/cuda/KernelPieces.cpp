@@ -20,7 +20,7 @@ KernelPieces::KernelPieces(tw::KernelOp kernel, const ScheduleOptions &options)
 
 void KernelPieces::begin() {
   machine = tw::CudaKernelOp::create(b, kernel.getSymName(), options.warps * 32, options.minBlocks,
-                                     b.getStrArrayAttr({}), b.getStrArrayAttr({}));
+                                     b.getStrArrayAttr({}), b.getStrArrayAttr({}), StringAttr());
   b.createBlock(&machine.getBody());
 }
 
@@ -139,7 +139,6 @@ void KernelPieces::declareWalk() {
   walk = b.name("walk", b.expression("tw::GroupWalk($0, $1, $2)", {first, last, walkOf}, b.object("auto")));
 }
 
-/// The walk over tiles that the mask leaves for one query head, as an expression.
 Value KernelPieces::walkFor(Value qHead) {
   std::string bounds = loop.getBounds().str(), rows = std::to_string(ownRows), walked = std::to_string(walkRows);
   if (loop.getInterval()) {

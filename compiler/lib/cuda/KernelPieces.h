@@ -88,6 +88,9 @@ protected:
   void declareWalk();
   mlir::Value nextVisit() { return b.value(".next", {walk}, b.object("tw::TileVisit")); }
 
+  /// The walk over tiles that the mask leaves for one query head, as an expression.
+  mlir::Value walkFor(mlir::Value qHead);
+
   tw::KernelOp kernel;
   ScheduleOptions options;
   MachineBuilder b;
@@ -100,8 +103,6 @@ protected:
   mlir::Value block, head, batch, ownRow, walk;
 
 private:
-  mlir::Value walkFor(mlir::Value qHead);
-
   std::vector<std::string> declarations;
 };
 

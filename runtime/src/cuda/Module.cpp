@@ -81,13 +81,13 @@ Module::~Module() {
   device->api().libraryUnload(library);
 }
 
-Status Module::launchElsewhere(void *stream, unsigned blocks, const void *argument) const {
+Status Module::launchElsewhere(void *stream, unsigned blocks, const void *argument, const void *second) const {
   const DriverApi &api = device->api();
   CurrentContext current(api, device->context(), device->handle());
   if (current.code() != kSuccess) return launchError(current.code(), blocks);
   // Now either the primary context or a host's own context of this device is current: the driver finds the function of
   // whichever it is from the kernel.
-  void *parameters[] = {const_cast<void *>(argument)};
+  void *parameters[] = {const_cast<void *>(argument), const_cast<void *>(second)};
   int code = api.launchKernel(kernel, blocks, 1, 1, threads, 1, 1, sharedBytes, stream, parameters, nullptr);
   if (code != kSuccess) return launchError(code, blocks);
   return {};

@@ -39,6 +39,26 @@ Expected<Order> parseOrder(std::string_view text) {
   return fail(Stage::Input, fmt::format("expected plain or longest_first, found \"{}\"", text));
 }
 
+std::string_view nameOf(Overlap overlap) {
+  switch (overlap) {
+  case Overlap::None:
+    return "none";
+  case Overlap::Intra:
+    return "intra";
+  case Overlap::PingPong:
+    return "ping_pong";
+  case Overlap::Both:
+    return "both";
+  }
+  return "unknown overlap";
+}
+
+Expected<Overlap> parseOverlap(std::string_view text) {
+  for (Overlap overlap : {Overlap::None, Overlap::Intra, Overlap::PingPong, Overlap::Both})
+    if (text == nameOf(overlap)) return overlap;
+  return fail(Stage::Input, fmt::format("expected none, intra, ping_pong or both, found \"{}\"", text));
+}
+
 Status Schedule::validate(const Problem &problem, const Target &target, KernelRole role) const {
   if (Status status = checkFields(*this); !status) return status;
   return target.isCpu() ? checkCpu(*this, problem, role) : checkCuda(*this, problem, target, role);
@@ -46,8 +66,9 @@ Status Schedule::validate(const Problem &problem, const Target &target, KernelRo
 
 std::string Schedule::canonicalText() const {
   return fmt::format("tile_q={},tile_kv={},stages={},warps={},column_warps={},blocks_per_sm={},order={},"
-                     "rescale_threshold={}",
-                     tileQ, tileKV, stages, warps, columnWarps, blocksPerSM, nameOf(order), rescaleThreshold);
+                     "overlap={},rescale_threshold={}",
+                     tileQ, tileKV, stages, warps, columnWarps, blocksPerSM, nameOf(order), nameOf(overlap),
+                     rescaleThreshold);
 }
 
 void to_json(nlohmann::json &json, const Schedule &schedule) {
@@ -58,6 +79,7 @@ void to_json(nlohmann::json &json, const Schedule &schedule) {
           {"column_warps", schedule.columnWarps},
           {"blocks_per_sm", schedule.blocksPerSM},
           {"order", nameOf(schedule.order)},
+          {"overlap", nameOf(schedule.overlap)},
           {"rescale_threshold", schedule.rescaleThreshold}};
 }
 
@@ -71,6 +93,7 @@ Expected<Schedule> scheduleFromJson(const nlohmann::json &json) {
   object.read("column_warps", schedule.columnWarps);
   object.read("blocks_per_sm", schedule.blocksPerSM);
   object.readName("order", schedule.order, parseOrder);
+  object.readName("overlap", schedule.overlap, parseOverlap);
   object.read("rescale_threshold", schedule.rescaleThreshold);
   if (Status status = object.finish(); !status) return propagate(status);
   if (Status status = checkFields(schedule); !status) return propagate(status);

@@ -1,6 +1,7 @@
 // Schedules to start from without measuring: the first of a list, best first, that the target's limits admit.
 
 #include "ScheduleLimits.h"
+#include "tilewright/plan/Sm90Layout.h"
 #include <algorithm>
 #include <span>
 #include <string_view>
@@ -120,6 +121,8 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     schedule.stages = schedule.warps = 1;
     return {schedule};
   }
+  const unsigned demands = demandsOf(problem, target);
+  if (familyOf(problem, target, role) == KernelFamily::Sm90) return sm90Candidates(problem, demands & kAnyMaskOrScore);
   std::vector<Schedule> all, spilling;
   if (role == KernelRole::Convert) {
     for (const Schedule &fused : candidates(problem, target, KernelRole::Fused))
@@ -128,7 +131,6 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
   }
   int64_t owned = ownsKV(role) ? problem.seqKV : problem.seqQ;
   if (role == KernelRole::Forward) schedule.rescaleThreshold = 8;
-  const unsigned demands = demandsOf(problem, target);
   for (const Choice &choice : choicesOf(problem, role)) {
     schedule.tileQ = choice.tileQ;
     schedule.tileKV = choice.tileKV;

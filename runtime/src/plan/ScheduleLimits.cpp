@@ -1,4 +1,6 @@
 #include "ScheduleLimits.h"
+#include "ScheduleNames.h"
+#include "tilewright/plan/Sm90Layout.h"
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -181,10 +183,13 @@ int64_t sumColumns(const Schedule &schedule, const Problem &problem) {
 bool centresSums(const Problem &problem) { return problem.fullScore().empty(); }
 
 int64_t Schedule::sharedBytes(const Problem &problem, const Target &target, KernelRole role) const {
+  if (familyOf(problem, target, role) == KernelFamily::Sm90)
+    return sm90Layout(*this, problem, target.sharedBytesPerBlock).bytes;
   return target.isCpu() ? 0 : sharedBytesOf(*this, problem, role);
 }
 
 int Schedule::registersPerThread(const Problem &problem, const Target &target, KernelRole role) const {
+  if (familyOf(problem, target, role) == KernelFamily::Sm90) return sm90Registers(*this, problem);
   return target.isCpu() ? 0 : registersOf(*this, problem, role);
 }
 
@@ -194,9 +199,11 @@ Status checkFields(const Schedule &schedule) {
   if (schedule.stages < kStagesRange.low || schedule.stages > kStagesRange.high)
     return fail(Stage::Plan, fmt::format("schedule: stages: expected {} to {}, found {}", kStagesRange.low,
                                          kStagesRange.high, schedule.stages));
-  if (schedule.warps < 1 || schedule.warps > kMaxWarps || !std::has_single_bit(static_cast<unsigned>(schedule.warps)))
-    return fail(Stage::Plan,
-                fmt::format("schedule: warps: expected 1, 2, 4, 8 or {}, found {}", kMaxWarps, schedule.warps));
+  constexpr int kHopperWarps = 12; // three consumer groups
+  if (schedule.warps < 1 || schedule.warps > kMaxWarps ||
+      (!std::has_single_bit(static_cast<unsigned>(schedule.warps)) && schedule.warps != kHopperWarps))
+    return fail(Stage::Plan, fmt::format("schedule: warps: expected 1, 2, 4, 8, {} or {}, found {}", kHopperWarps,
+                                         kMaxWarps, schedule.warps));
   if (schedule.columnWarps != 1 && schedule.columnWarps != 2 && schedule.columnWarps != 4)
     return fail(Stage::Plan, fmt::format("schedule: column_warps: expected 1, 2 or 4, found {}", schedule.columnWarps));
   if (schedule.blocksPerSM < 1 || schedule.blocksPerSM > 8)
@@ -245,6 +252,12 @@ Status checkCuda(const Schedule &schedule, const Problem &problem, const Target 
     if (tile > kMaxCudaTile)
       return refuse(
           role, fmt::format("{}: {} kernels take tiles up to {}, found {}", field, target.name, kMaxCudaTile, tile));
+  if (familyOf(problem, target, role) == KernelFamily::Sm90) return checkSm90(schedule, problem, target);
+  if (schedule.overlap != Overlap::None)
+    return refuse(role, fmt::format("overlap: expected none, found {}", nameOf(schedule.overlap)),
+                  "only the forward kernel of sm_90a in bf16 and fp16 overlaps");
+  if (!std::has_single_bit(static_cast<unsigned>(schedule.warps)))
+    return refuse(role, fmt::format("warps: expected 1, 2, 4, 8 or {}, found {}", kMaxWarps, schedule.warps));
   if (Status status = role == KernelRole::Convert ? checkConvert(schedule) : checkWarps(schedule, problem, role);
       !status)
     return status;

@@ -45,10 +45,16 @@ Status checkFields(const Schedule &schedule);
 Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole role);
 /// Whether a target and a problem's dtype have the fused backward.
 Status checkFused(const Problem &problem, const Target &target);
+Status checkSm90(const Schedule &schedule, const Problem &problem, const Target &target);
 Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role);
 
 /// Schedules to start from, best first; not all are within the target's limits. Never empty.
 std::vector<Schedule> candidates(const Problem &problem, const Target &target, KernelRole role);
+/// The same for the Hopper forward; `needsRoom` leaves out what has no registers left for a score function or for
+/// classifying tiles.
+std::vector<Schedule> sm90Candidates(const Problem &problem, bool needsRoom);
+/// Registers a consumer's thread needs, estimated from its accumulators.
+int sm90Registers(const Schedule &schedule, const Problem &problem);
 /// Convert's schedule for the sums of a Fused kernel: the layout is in tileQ and columnWarps.
 Schedule convertScheduleOf(const Schedule &fused);
 

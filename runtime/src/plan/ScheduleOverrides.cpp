@@ -34,12 +34,18 @@ Status setField(std::string_view field, std::string_view value, Schedule &schedu
     schedule.order = *order;
     return {};
   }
+  if (field == "overlap") {
+    auto overlap = parseOverlap(value);
+    if (!overlap) return fail(Stage::Input, fmt::format("schedule: overlap: {}", overlap.error().message));
+    schedule.overlap = *overlap;
+    return {};
+  }
   if (field == "rescale_threshold") {
     if (parseNumber(value, schedule.rescaleThreshold)) return {};
     return fail(Stage::Input, fmt::format("schedule: rescale_threshold: expected a number, found \"{}\"", value));
   }
   return fail(Stage::Input, fmt::format("schedule: unknown field \"{}\"", field),
-              "fields: tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, rescale_threshold; with "
+              "fields: tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, rescale_threshold; with "
               "forward., delta., dq., dkv. or fused. "
               "before it a field counts for that kernel alone; backward=two_kernel or backward=fused chooses the "
               "gradients' kernels");

@@ -17,13 +17,15 @@ def ObjectType : TwType<"Object", "object"> {
 }
 
 def CudaKernelOp : TwOp<"cuda_kernel", [Symbol, IsolatedFromAbove]> {
-  let summary = "A __global__ function of one parameter, `args` (tw::Args)";
+  let summary = "A __global__ function of the parameter `args` (tw::Args)";
   let description = [{
     `templates` names the template files it needs; `declarations` are lines printed before it (type aliases and
-    constants). `min_blocks` is the launch bound's second number, blocks an SM should hold.
+    constants). `min_blocks` is the launch bound's second number, blocks an SM should hold. With `launch_type` the
+    function has a second parameter of that type, `launch`: what the host works out for each launch.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$threads, I64Attr:$min_blocks, StrArrayAttr:$templates,
-                       StrArrayAttr:$declarations);
+                       StrArrayAttr:$declarations,
+                       OptionalAttr<StrAttr>:$launch_type);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
 }

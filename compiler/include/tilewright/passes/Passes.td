@@ -58,6 +58,31 @@ def ScheduleSm80 : Pass<"tw-schedule-sm80", "::mlir::ModuleOp"> {
   ];
 }
 
+def ScheduleSm90 : Pass<"tw-schedule-sm90", "::mlir::ModuleOp"> {
+  let summary = "Tile level -> machine level for sm_90a, forward: TMA, wgmma, specialised warp groups";
+  let description = [{
+    One block an SM. One warp group produces: a warp deals out q tiles (templates/sm90/TileStream.cuh), a warp loads Q, K
+    and V through rings of slots guarded by mbarriers. The other warp groups consume: each owns 64 rows of the q tile,
+    issues S = Q K^T of a visit together with O += P V of the visit before, and turns S into P in registers. K's ring and
+    V's are apart because S runs one visit ahead.
+
+    With `overlaps-within` the softmax runs while the group's own P V is in flight; with `overlaps-between` groups take
+    turns at issuing, so that one group's softmax lies under another's products. Visits that the mask cuts through, and
+    the first of a tile, look for maxima before exponentials; the others do not look at all and find out from the sums
+    whether they should have (templates/sm90/Softmax.cuh, outgrew).
+  }];
+  let options = [
+    Option<"stages", "stages", "int64_t", "2", "slots of K's ring and of V's">,
+    Option<"warps", "warps", "int64_t", "8", "consumer warps: four for each 64 rows of the q tile">,
+    Option<"queryStages", "query-stages", "int64_t", "1", "slots of Q's ring">,
+    Option<"stagedChunks", "staged-chunks", "int64_t", "1", "chunks of 64 columns that a warp stages of its output">,
+    Option<"overlapsWithin", "overlaps-within", "bool", "false", "softmax under the group's own product">,
+    Option<"overlapsBetween", "overlaps-between", "bool", "false", "groups take turns">,
+    Option<"longestFirst", "longest-first", "bool", "false", "deal the longest tiles first">,
+    Option<"rescaleThreshold", "rescale-threshold", "double", "0.0", "growth of a row's maximum, in log2 units, that is left unscaled; 0 looks for maxima in every visit">,
+  ];
+}
+
 def LowerToCpu : Pass<"tw-lower-to-cpu", "::mlir::ModuleOp"> {
   let summary = "Tile level -> vector code for a CPU";
   let description = [{

@@ -31,14 +31,14 @@ public:
   Module(const Module &) = delete;
   Module &operator=(const Module &) = delete;
 
-  /// Enqueues `blocks` blocks on `stream` (a CUstream) with one parameter, the struct at `argument`. Takes no lock and
-  /// allocates nothing. Safe from several threads.
-  Status launch(void *stream, unsigned blocks, const void *argument) const {
+  /// Enqueues `blocks` blocks on `stream` (a CUstream) with one parameter, the struct at `argument`, or two. Takes no
+  /// lock and allocates nothing. Safe from several threads.
+  Status launch(void *stream, unsigned blocks, const void *argument, const void *second = nullptr) const {
     void *current = nullptr;
     const DriverApi &api = device->api();
     if (api.ctxGetCurrent(&current) != kSuccess || current != device->context())
-      return launchElsewhere(stream, blocks, argument);
-    void *parameters[] = {const_cast<void *>(argument)};
+      return launchElsewhere(stream, blocks, argument, second);
+    void *parameters[] = {const_cast<void *>(argument), const_cast<void *>(second)};
     int code = api.launchKernel(function, blocks, 1, 1, threads, 1, 1, sharedBytes, stream, parameters, nullptr);
     if (code != kSuccess) return launchError(code, blocks);
     return {};
@@ -49,7 +49,7 @@ public:
 
 private:
   explicit Module(std::shared_ptr<const Device> device) : device(std::move(device)) {}
-  Status launchElsewhere(void *stream, unsigned blocks, const void *argument) const;
+  Status launchElsewhere(void *stream, unsigned blocks, const void *argument, const void *second) const;
   Status launchError(int code, unsigned blocks) const;
 
   std::shared_ptr<const Device> device;

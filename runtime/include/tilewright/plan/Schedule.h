@@ -38,15 +38,28 @@ enum class Order {
   LongestFirst, ///< tiles with most work first, so that the last wave is short
 };
 
+/// What a Hopper kernel's softmax runs under.
+enum class Overlap {
+  None,     ///< Other warp groups' products as they fall
+  Intra,    ///< The group's own product of P and V (FlashAttention-3, section 3.2)
+  PingPong, ///< Another group's products: groups take turns at the tensor cores (section 3.1)
+  Both,
+};
+constexpr bool overlapsWithin(Overlap overlap) { return overlap == Overlap::Intra || overlap == Overlap::Both; }
+constexpr bool overlapsBetween(Overlap overlap) { return overlap == Overlap::PingPong || overlap == Overlap::Both; }
+
 struct Schedule {
   int tileQ = 64;   ///< Rows of q a block owns (DKV, Fused: streams at a time).
   int tileKV = 64;  ///< Rows of k and v a block streams at a time (DKV, Fused: owns).
   int stages = 2;   ///< Depth of the ring of streamed tiles in shared memory; 1 loads and computes in turn. CPU: 1.
-  int warps = 4;    ///< Warps of a block. They split the owned rows, 16 or 32 rows each. CPU: 1.
+  int warps = 4;    ///< Warps of a block. They split the owned rows, 16 or 32 rows each. CPU: 1. Hopper's forward: the
+                    ///< consumers, 16 rows each.
   int columnWarps = 1; ///< DKV, Fused on GPUs: so many warps share their rows, split the columns, hand each other P and
                        ///< dS through shared memory. 1 keeps them in registers. Elsewhere 1.
   int blocksPerSM = 1; ///< Blocks an SM should hold; bounds the registers of a thread. CPU: 1.
-  Order order = Order::Plain;
+  Order order = Order::Plain; ///< Hopper's forward, whose grid is persistent: plain deals tiles in rounds,
+                              ///< longest_first gives the next one to the block that is free.
+  Overlap overlap = Overlap::None; ///< Hopper's forward; elsewhere none.
   double rescaleThreshold = 0; ///< The accumulator is rescaled only when a row's maximum grew by more than this, in
                                ///< log2 units; 0 always rescales. Exact after normalisation. At most 16. CPU: 0.
 
@@ -70,14 +83,15 @@ struct Schedule {
   /// blocks (a warp then reads least of dS and K for what it computes); 0 where none is.
   int rowWarpsOfDQ(const Problem &problem) const;
 
-  /// "tile_q=128,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,rescale_threshold=0"
+  /// "tile_q=128,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,overlap=none,rescale_threshold=0"
   std::string canonicalText() const;
 };
 
 /// What a user sets by `--schedule tile_q=128,dkv.tile_kv=64`: a field for every kernel or, with a role before it, for one.
 class ScheduleOverrides {
 public:
-  /// Fields are tile_q, tile_kv, stages, warps, order (plain | longest_first), rescale_threshold. `backward=two_kernel`
+  /// Fields are tile_q, tile_kv, stages, warps, order (plain | longest_first), overlap (none | intra | ping_pong |
+  /// both), rescale_threshold. `backward=two_kernel`
   /// or `backward=fused` chooses the strategy; it takes no role before it. Fields of dq and dkv choose two_kernel too,
   /// those of fused fused. Convert follows Fused and has no fields of its own. Errors list the names and the accepted
   /// values.

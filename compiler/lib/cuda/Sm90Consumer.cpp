@@ -1,0 +1,198 @@
+#include "Sm90Scheduler.h"
+#include <algorithm>
+#include <cmath>
+
+using namespace mlir;
+
+namespace tilewright {
+
+Value Sm90Scheduler::threshold(double log2) {
+  return arith::ConstantOp::create(b, b.getF32FloatAttr(static_cast<float>(log2)));
+}
+
+Value Sm90Scheduler::keyDescriptor() {
+  return b.expression("tw::alongLines(shared + kOffsetK + $0 * TileK::bytes)", {b.field(ringK, "slot", b.i32())},
+                      b.object("tw::UInt64"));
+}
+
+Value Sm90Scheduler::valueDescriptor() {
+  return b.expression("tw::acrossLines<TileV::chunkBytes>(shared + kOffsetV + $0 * TileV::bytes)",
+                      {b.field(ringV, "slot", b.i32())}, b.object("tw::UInt64"));
+}
+
+void Sm90Scheduler::consume() {
+  b.call("tw::raiseRegisters", {}, groups == 1 ? "256" : groups == 2 ? "240" : groups == 3 ? "160" : "112");
+  warpRow = b.name("warpRow", b.expression("tw::warpIndex() * 16", {}, b.i32()));
+  if (hopper.overlapsBetween) // group 0 goes first
+    b.ifTrue(b.expression("$0 == kGroups - 1", {group}, b.getI1Type()),
+             [&] { b.call("tw::arriveNamed", {b.constant(1)}, "256"); });
+  if (hasScoreFunction())
+    scores = b.variable("scores", "tw::NaturalScores");
+  else
+    scores = b.name("scores", b.value("tw::makeRawScores", {b.argument("scale", b.getF32Type())},
+                                      b.object("tw::RawScores")));
+  takeFirstTile();
+  skipUnseenTiles();
+  b.whileTrue(blockIsValid(), [&] {
+    startTile();
+    b.whileTrue(visitIsValid(), [&] {
+      if (!isLazy()) {
+        step(/*masked=*/true);
+        return;
+      }
+      // Most tiles are visible as a whole: their loop holds nothing else.
+      Value hot = b.expression("$0 & !visit.partial & !$1", {visitIsValid(), unseen}, b.getI1Type());
+      b.whileTrue(hot, [&] { step(/*masked=*/false); });
+      b.ifTrue(visitIsValid(), [&] { step(/*masked=*/true); });
+    });
+    finishTile();
+    takeTile();
+    skipUnseenTiles();
+  });
+  b.ifTrue(b.expression("threadIdx.x % 32 == 0", {}, b.getI1Type()), [&] { b.call("tw::waitStores", {}); });
+}
+
+/// Tiles whose every key is hidden take no part in the rings.
+void Sm90Scheduler::skipUnseenTiles() {
+  Value unseenTile = b.expression("block.tile >= 0 && !$0", {visitIsValid()}, b.getI1Type());
+  b.whileTrue(unseenTile, [&] {
+    b.call("tw::storeUnseen", {b.expression("args", {}, b.object("tw::Args")), rowPosition(), head, batch},
+           "Element, kDimV");
+    takeTile();
+  });
+}
+
+/// The first visit: S, softmax, P; nothing to overlap with but the other warp groups.
+void Sm90Scheduler::startTile() {
+  rows = b.variable("rows", "tw::OnlineRows");
+  b.call(".clear", {rows});
+  o = b.variable("o", fmt::format("tw::Accumulator<16, {}>", (dim("v") + 15) / 16 * 16));
+  b.call(".clear", {o});
+  s = b.variable("s", "tw::Accumulator<16, kTileKV>");
+  p = b.variable("p", "tw::Probabilities<Element, kTileKV>");
+  b.call(".waitFull", {ringQ});
+  queryDescriptor = b.name(
+      "queryDescriptor",
+      b.expression("tw::alongLines(shared + kOffsetQ + $0 * TileQ::bytes + $1 * 64 * 128)",
+                   {b.field(ringQ, "slot", b.i32()), group}, b.object("tw::UInt64")));
+  b.call(".waitFull", {ringK});
+  b.call("multiplyQK", {s, queryDescriptor, keyDescriptor()});
+  b.call("waitScores", {s});
+  b.call(".release", {ringK});
+  scoreVisit(/*masked=*/true);
+  exactSoftmax();
+  unseen = b.name("unseen", b.value(".someUnseen", {rows}, b.getI1Type()));
+  b.call(".round", {p, s});
+  b.assign(visit, nextVisit());
+}
+
+void Sm90Scheduler::issueProducts() {
+  b.call(".waitFull", {ringK});
+  if (hopper.overlapsBetween)
+    b.call("tw::syncNamed", {b.expression("1 + $0", {group}, b.i32())}, "256");
+  b.call("multiplyQK", {s, queryDescriptor, keyDescriptor()});
+  b.call(".waitFull", {ringV});
+  b.call("multiplyPV", {o, p, valueDescriptor()});
+  if (hopper.overlapsBetween)
+    b.call("tw::arriveNamed", {b.expression("1 + ($0 + 1) % kGroups", {group}, b.i32())}, "256");
+}
+
+void Sm90Scheduler::step(bool masked) {
+  issueProducts();
+  if (hopper.overlapsWithin) {
+    b.call("waitScoresFirst", {s});
+  } else {
+    b.call("waitBoth", {s, o, p});
+    b.call(".release", {ringV});
+  }
+  // The exact way reads K's slot no more; the lazy one may.
+  if (masked) b.call(".release", {ringK});
+  scoreVisit(masked);
+  if (masked) {
+    exactSoftmax();
+    b.assign(unseen, b.value(".someUnseen", {rows}, b.getI1Type()));
+  } else {
+    lazySoftmax();
+    b.call(".release", {ringK});
+  }
+  if (hopper.overlapsWithin) {
+    b.call("waitOutput", {o, p});
+    b.call(".release", {ringV});
+  }
+  if (masked)
+    b.ifTrue(moved, [&] { b.call("tw::scaleRows", {o, b.field(rows, "factor", b.object("float *"))}); });
+  b.call(".round", {p, s});
+  b.assign(visit, nextVisit());
+}
+
+void Sm90Scheduler::scoreVisit(bool masked) {
+  tw::ScoreOp score;
+  loop.walk([&](tw::ScoreOp op) { score = op; });
+  Value scale = b.argument("scale", b.getF32Type());
+  if (score.getFn())
+    b.call("tw::applyScore", {s, scale, rowPosition(), visitRow(), scoreLambda(score.getFnAttr(), head)});
+  else // The maximum is taken before scaling, which needs a positive scale: any other moves into the products.
+    b.ifTrue(b.expression("!($0 > 0.f)", {scale}, b.getI1Type()),
+             [&] { b.call(".scaleBy", {s, b.value("tw::signOfScale", {scale}, b.getF32Type())}); });
+  if (masked) maskVisit();
+}
+
+void Sm90Scheduler::maskVisit() {
+  tw::MaskOp mask;
+  loop.walk([&](tw::MaskOp op) { mask = op; });
+  b.ifTrue(b.field(visit, "partial", b.getI1Type()), [&] {
+    b.call("tw::applyMask", {s, rowPosition(), visitRow(), visibleLambda(mask.getFnAttr(), head)});
+  });
+}
+
+void Sm90Scheduler::exactSoftmax() {
+  moved = b.name("moved", b.value("tw::updateMaxima", {s, rows, scores, threshold(options.rescaleThreshold)},
+                                  b.getI1Type()));
+  sums = b.variable("sums", "tw::RowPair");
+  b.call("tw::exponentiate", {s, sums, rows, scores});
+  b.call(".add", {rows, sums});
+}
+
+void Sm90Scheduler::lazySoftmax() {
+  sums = b.variable("sums", "tw::RowPair");
+  b.call("tw::exponentiate", {s, sums, rows, scores});
+  // What probabilities may add up to before the maxima are looked at: fp16 holds 65504.
+  double bound = std::exp2(std::min(15.0, options.rescaleThreshold + 7));
+  b.ifTrue(b.value("tw::outgrew", {sums, threshold(bound)}, b.getI1Type()), [&] {
+    if (hopper.overlapsWithin) b.call("waitOutput", {o, p});
+    b.call("tw::recomputeScores",
+           {s,
+            b.expression("shared + kOffsetQ + $0 * TileQ::bytes + $1 * 128",
+                         {b.field(ringQ, "slot", b.i32()), warpRow}, b.object("tw::UInt32")),
+            b.expression("shared + kOffsetK + $0 * TileK::bytes", {b.field(ringK, "slot", b.i32())},
+                         b.object("tw::UInt32"))},
+           "Element, TileQ, TileK");
+    scoreVisit(/*masked=*/false);
+    b.call("tw::updateMaxima", {s, rows, scores, threshold(0)});
+    b.call("tw::scaleRows", {o, b.field(rows, "factor", b.object("float *"))});
+    b.call("tw::exponentiate", {s, sums, rows, scores});
+  });
+  b.call(".add", {rows, sums});
+}
+
+void Sm90Scheduler::finishTile() {
+  b.call(".waitFull", {ringV});
+  b.call("multiplyPV", {o, p, valueDescriptor()});
+  b.call(".release", {ringQ});
+  b.call("waitOutput", {o, p});
+  b.call(".release", {ringV});
+  b.call("tw::finishRows", {o, rows, scores});
+  Value stage = b.expression("shared + kOffsetO + tw::warpIndex() * (kStagedChunks * tw::kStagedChunkBytes)", {},
+                             b.object("tw::UInt32"));
+  b.call("tw::storeOutput",
+         {b.expression("launch.o", {}, b.object("tw::TensorMap")), o, stage, rowPosition(), head, batch},
+         "Element, kStagedChunks");
+  Value length = b.length("seqQ");
+  b.call("tw::storeRowPair", {rowsOf("lse", head), b.field(rows, "max", b.object("float *")), rowPosition(), length});
+  b.ifTrue(b.expression("args.lseRest", {}, b.getI1Type()), [&] {
+    b.call("tw::storeRowPair",
+           {rowsOf("lse_rest", head), b.field(rows, "sum", b.object("float *")), rowPosition(), length});
+  });
+}
+
+} // namespace tilewright

@@ -1,0 +1,76 @@
+#include "Sm90Scheduler.h"
+
+using namespace mlir;
+
+namespace tilewright {
+
+void Sm90Scheduler::takeFirstTile() {
+  block = b.name("block", b.value(".take", {tiles}, b.object("tw::Block")));
+  head = b.field(block, "head", b.i32());
+  batch = b.field(block, "batch", b.i32());
+  ownRow = b.name("q0", b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
+  // One lambda, since each spelling of a classified walk's own would be a type of its own.
+  walkOf = b.name("walkOf", b.expression("[&] { return $0; }", {walkFor(head)}, b.object("auto")));
+  walk = b.name("walk", b.expression("walkOf()", {}, b.object("auto")));
+  visit = b.name("visit", nextVisit());
+}
+
+void Sm90Scheduler::takeTile() {
+  b.assign(block, b.value(".take", {tiles}, b.object("tw::Block")));
+  b.ifTrue(blockIsValid(), [&] {
+    b.assign(ownRow, b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
+    b.assign(walk, b.expression("walkOf()", {}, b.object("auto")));
+    b.assign(visit, nextVisit());
+  });
+}
+
+void Sm90Scheduler::loadInto(Value ring, StringRef tensor, Value row, Value ofHead) {
+  std::string suffix = suffixOf(tensor);
+  b.call(".waitEmpty", {ring});
+  b.ifTrue(b.expression("asks", {}, b.getI1Type()), [&] {
+    Value full = b.value(".full", {ring}, b.object("tw::UInt32"));
+    Value to = b.expression(fmt::format("shared + kOffset{0} + $0 * Tile{0}::bytes", suffix),
+                            {b.field(ring, "slot", b.i32())}, b.object("tw::UInt32"));
+    b.call("tw::arriveExpecting", {full, b.expression(fmt::format("Tile{}::bytes", suffix), {}, b.i32())});
+    b.call("tw::loadTile",
+           {to, b.expression("launch." + tensor.str(), {}, b.object("tw::TensorMap")), full, row, ofHead, batch},
+           "Tile" + suffix);
+  });
+  b.call(".advance", {ring});
+}
+
+/// Two warps of the producer group are busy: one deals out tiles, one loads them. All its lanes walk, since walks ask
+/// lanes together; one asks the copy engine.
+void Sm90Scheduler::produce() {
+  // The pool of registers is what the launch gave: both numbers use it up (multiples of 8).
+  b.call("tw::lowerRegisters", {}, groups == 1 ? "56" : groups == 3 ? "32" : "24");
+  Value warp = b.name("warp", b.expression("tw::warpIndex() - kGroups * 4", {}, b.i32()));
+  Value asks = b.name("asks", b.expression("threadIdx.x % 32 == 0", {}, b.getI1Type()));
+  b.ifTrue(b.expression("$0 == 1 && $1", {warp, asks}, b.getI1Type()), [&] {
+    b.call("tw::dealTiles", {b.expression("launch.grid", {}, b.object("tw::TileGrid")), tiles},
+           options.longestFirst ? "true" : "false");
+  });
+  b.ifTrue(b.expression("$0 == 0", {warp}, b.getI1Type()), [&] {
+    b.ifTrue(asks, [&] {
+      for (const char *tensor : {"q", "k", "v", "o"})
+        b.call("tw::prefetchMap", {b.expression(fmt::format("launch.{}", tensor), {}, b.object("tw::TensorMap"))});
+    });
+    takeFirstTile();
+    b.whileTrue(blockIsValid(), [&] {
+      b.ifTrue(visitIsValid(), [&] {
+        loadInto(ringQ, "q", ownRow, head);
+        loadInto(ringK, "k", visitRow(), kvHead());
+      });
+      // S runs one visit ahead of P V, and so do the loads of K.
+      b.whileTrue(visitIsValid(), [&] {
+        Value current = b.name("current", visitRow());
+        b.assign(visit, nextVisit());
+        b.ifTrue(visitIsValid(), [&] { loadInto(ringK, "k", visitRow(), kvHead()); });
+        loadInto(ringV, "v", current, kvHead());
+      });
+      takeTile();
+    });
+  });
+}
+
+} // namespace tilewright

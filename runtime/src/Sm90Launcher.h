@@ -1,0 +1,52 @@
+// Launches of the Hopper family: its kernels take a second parameter, which says where TMA finds the tensors and how a
+// persistent grid shares the tiles.
+#pragma once
+
+#include "tilewright/KernelArgs.h"
+#include "tilewright/cuda/DeviceMemory.h"
+#include "tilewright/cuda/Module.h"
+#include "tilewright/plan/KernelPlan.h"
+#include <array>
+#include <atomic>
+
+namespace tilewright {
+
+/// The kernels' second parameter: byte for byte tw::Sm90Launch (templates/sm90/TileStream.cuh).
+struct alignas(64) Sm90Launch {
+  struct alignas(64) TensorMap {
+    uint64_t opaque[16];
+  };
+  TensorMap q, k, v, o;
+  int32_t tiles = 0, columns = 0, heads = 0, sectionHeads = 0;
+  uint32_t *tickets = nullptr;
+};
+static_assert(sizeof(Sm90Launch) == 9 * 64);
+
+class Sm90Launcher {
+public:
+  /// Allocates the tickets of kernels that deal tiles dynamically. Errors say what the driver lacks.
+  static Expected<std::unique_ptr<Sm90Launcher>> make(const KernelPlan &plan,
+                                                      std::shared_ptr<const cuda::Device> device);
+
+  /// Enqueues the kernel for `tiles` tiles (blockCount() of the plan). Takes no lock and allocates nothing.
+  Status launch(const cuda::Module &module, void *stream, int64_t tiles, const KernelArgs &args) const;
+
+private:
+  Sm90Launcher(const KernelPlan &plan, std::shared_ptr<const cuda::Device> device)
+      : plan(plan), device(std::move(device)) {}
+
+  /// Tickets that no other launch in flight draws from; null where there are none.
+  uint32_t *ticketsFor(void *stream) const;
+  Status encode(Sm90Launch::TensorMap &map, const char *name, const TensorRef &tensor, int64_t dim, int64_t rows,
+                int64_t heads, int64_t batch, uint32_t boxRows) const;
+
+  /// Launches on one stream follow one another, so a stream's launches share a place. 64 bytes each.
+  static constexpr int kPlaces = 128;
+
+  const KernelPlan plan;
+  std::shared_ptr<const cuda::Device> device;
+  cuda::DeviceMemory tickets;
+  mutable std::array<std::atomic<uint64_t>, kPlaces> owners = {}; ///< A stream's id + 1, or 0: the place is free.
+};
+
+} // namespace tilewright
