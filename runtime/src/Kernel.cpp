@@ -22,19 +22,39 @@ std::string_view toString(KernelOrigin origin) {
 const KernelPlan &Kernel::plan() const { return loaded->plan; }
 const PrepareReport &Kernel::report() const { return loaded->report; }
 
-Status Kernel::launch(void *stream, const KernelArgs &args) const {
+Expected<int64_t> Kernel::checkedBlocks(const KernelArgs &args) const {
   if (!loaded->module)
     return fail(Stage::Launch, fmt::format("kernel {} is for the CPU and has no stream", loaded->report.symbol),
                 "call run(), or prepare it for a CUDA target");
   auto blocks = blockCount(loaded->plan, args);
+  if (!blocks || *blocks == 0) return blocks;
+  if (Status status = checkArgs(loaded->plan, args); !status) return propagate(status);
+  return blocks;
+}
+
+Status Kernel::launch(void *stream, const KernelArgs &args) const {
+  auto blocks = checkedBlocks(args);
   if (!blocks) return propagate(blocks);
   if (*blocks == 0) return {};
-  if (Status status = checkArgs(loaded->plan, args); !status) return status;
-  if (loaded->sm90) return loaded->sm90->launch(*loaded->module, stream, *blocks, args);
+  if (loaded->sm90) {
+    auto sm90 = loaded->sm90->describe(stream, *blocks, args);
+    if (!sm90) return propagate(sm90);
+    return loaded->module->launch(stream, sm90->blocks, &args, &sm90->parameter);
+  }
   return loaded->module->launch(stream, static_cast<unsigned>(*blocks), &args);
 }
 
-cuda::Entry Kernel::entry() const { return loaded->module ? loaded->module->entry() : cuda::Entry{}; }
+Expected<LaunchCall> Kernel::launchCall(void *stream, const KernelArgs &args) const {
+  auto blocks = checkedBlocks(args);
+  if (!blocks) return propagate(blocks);
+  LaunchCall call{loaded->module->entry(), static_cast<unsigned>(*blocks), args, {}};
+  if (!loaded->sm90 || *blocks == 0) return call;
+  auto sm90 = loaded->sm90->describe(stream, *blocks, args);
+  if (!sm90) return propagate(sm90);
+  call.blocks = sm90->blocks;
+  call.sm90 = sm90->parameter;
+  return call;
+}
 
 Status Kernel::run(const KernelArgs &args) const {
   if (!loaded->host)

@@ -21,7 +21,8 @@ int32_t sectionHeads(const KernelArgs &args, int64_t headBytes, int64_t tilesOfH
   int64_t columns = kSectionBytes / headBytes;
   if (args.seqKV >= kLongSequence)
     columns = std::min(std::max(columns, kSectionTiles / (tilesOfHead * group)), kMostSectionBytes / headBytes);
-  return static_cast<int32_t>(std::min<int64_t>(int64_t{args.batch} * args.headsQ, std::max<int64_t>(1, columns) * group));
+  return static_cast<int32_t>(
+      std::min<int64_t>(int64_t{args.batch} * args.headsQ, std::max<int64_t>(1, columns) * group));
 }
 
 constexpr int64_t kTicketBytes = 64;
@@ -43,6 +44,7 @@ Expected<std::unique_ptr<Sm90Launcher>> Sm90Launcher::make(const KernelPlan &pla
     launcher->tickets = std::move(*memory);
     if (Status status = launcher->tickets.fill(0); !status) return propagate(status);
     // The first launch may be on any stream.
+    cuda::CurrentContext current(device->api(), device->context(), device->handle());
     if (Status status = device->driver().check(device->api().streamSynchronize(nullptr), Stage::Load, "clear tickets");
         !status)
       return propagate(status);
@@ -82,38 +84,42 @@ Status Sm90Launcher::encode(Sm90Launch::TensorMap &map, const char *name, const 
                                                       kNoInterleave, kSwizzle128, kPromote256, 0);
   if (code == cuda::kSuccess) return {};
   return device->driver().check(code, Stage::Launch,
-                                fmt::format("describe {} ({} x {} x {} x {}, strides {}, {}, {} bytes) to TMA for", name,
-                                            batch, heads, rows, dim, strides[2], strides[1], strides[0]));
+                                fmt::format("describe {} ({} x {} x {} x {}, strides {}, {}, {} bytes) to TMA for",
+                                            name, batch, heads, rows, dim, strides[2], strides[1], strides[0]));
 }
 
-Status Sm90Launcher::launch(const cuda::Module &module, void *stream, int64_t tiles, const KernelArgs &args) const {
+Expected<Sm90Launcher::Launch> Sm90Launcher::describe(void *stream, int64_t tiles, const KernelArgs &args) const {
   const Problem &problem = plan.problem;
   const Schedule &schedule = plan.schedule;
-  Sm90Launch launch;
+  cuda::CurrentContext current(device->api(), device->context(), device->handle());
+  if (Status status = device->driver().check(current.code(), Stage::Launch, "make a context current"); !status)
+    return propagate(status);
+  Launch made;
+  Sm90Launch &launch = made.parameter;
   const auto tileQ = static_cast<uint32_t>(schedule.tileQ), tileKV = static_cast<uint32_t>(schedule.tileKV);
   // Without keys K and V may have no memory; their maps are then never used, but must be valid.
   const TensorRef &k = args.seqKV ? args.k : args.q, &v = args.seqKV ? args.v : args.o;
   if (Status status = encode(launch.q, "q", args.q, problem.dimQK, args.seqQ, args.headsQ, args.batch, tileQ); !status)
-    return status;
+    return propagate(status);
   if (Status status = encode(launch.k, "k", k, problem.dimQK, args.seqKV, args.headsKV, args.batch, tileKV); !status)
-    return status;
+    return propagate(status);
   if (Status status = encode(launch.v, "v", v, problem.dimV, args.seqKV, args.headsKV, args.batch, tileKV); !status)
-    return status;
+    return propagate(status);
   if (Status status = encode(launch.o, "o", args.o, problem.dimV, args.seqQ, args.headsQ, args.batch, kWarpBoxRows);
       !status)
-    return status;
+    return propagate(status);
 
   launch.columns = args.batch * args.headsQ;
   launch.tiles = static_cast<int32_t>(tiles / launch.columns);
   launch.heads = args.headsQ;
-  launch.sectionHeads =
-      sectionHeads(args, int64_t{args.seqKV} * (problem.dimQK + problem.dimV) * 2, launch.tiles);
+  launch.sectionHeads = sectionHeads(args, int64_t{args.seqKV} * (problem.dimQK + problem.dimV) * 2, launch.tiles);
   int64_t blocks = std::min<int64_t>(tiles, device->info().smCount);
   if (schedule.order == Order::LongestFirst) {
     launch.tickets = ticketsFor(stream);
     if (!launch.tickets) blocks = tiles; // the device deals them out, one a block
   }
-  return module.launch(stream, static_cast<unsigned>(blocks), &args, &launch);
+  made.blocks = static_cast<unsigned>(blocks);
+  return made;
 }
 
 } // namespace tilewright

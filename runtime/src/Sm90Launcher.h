@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tilewright/KernelArgs.h"
+#include "tilewright/Sm90Launch.h"
 #include "tilewright/cuda/DeviceMemory.h"
 #include "tilewright/cuda/Module.h"
 #include "tilewright/plan/KernelPlan.h"
@@ -11,25 +12,18 @@
 
 namespace tilewright {
 
-/// The kernels' second parameter: byte for byte tw::Sm90Launch (templates/sm90/TileStream.cuh).
-struct alignas(64) Sm90Launch {
-  struct alignas(64) TensorMap {
-    uint64_t opaque[16];
-  };
-  TensorMap q, k, v, o;
-  int32_t tiles = 0, columns = 0, heads = 0, sectionHeads = 0;
-  uint32_t *tickets = nullptr;
-};
-static_assert(sizeof(Sm90Launch) == 9 * 64);
-
 class Sm90Launcher {
 public:
   /// Allocates the tickets of kernels that deal tiles dynamically. Errors say what the driver lacks.
   static Expected<std::unique_ptr<Sm90Launcher>> make(const KernelPlan &plan,
                                                       std::shared_ptr<const cuda::Device> device);
 
-  /// Enqueues the kernel for `tiles` tiles (blockCount() of the plan). Takes no lock and allocates nothing.
-  Status launch(const cuda::Module &module, void *stream, int64_t tiles, const KernelArgs &args) const;
+  struct Launch {
+    Sm90Launch parameter;
+    unsigned blocks = 0;
+  };
+  /// What to launch on `stream` for `tiles` tiles (blockCount() of the plan). Takes no lock and allocates nothing.
+  Expected<Launch> describe(void *stream, int64_t tiles, const KernelArgs &args) const;
 
 private:
   Sm90Launcher(const KernelPlan &plan, std::shared_ptr<const cuda::Device> device)

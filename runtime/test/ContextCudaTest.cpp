@@ -84,7 +84,10 @@ TEST_CASE("compile, load, launch; then from disk") {
   CHECK(launch.threads == 128);
   CHECK(launch.sharedBytes == report.dynamicSharedBytes);
   CHECK(launch.batch == 5);
-  const cuda::Entry entry = kernel->entry(); // the driver's own launch takes the function of the primary context
+  const auto call = kernel->launchCall(nullptr, arguments()); // takes the function of the primary context
+  REQUIRE(call);
+  CHECK(call->blocks == launch.blocks);
+  const cuda::Entry entry = call->entry;
   CHECK(entry.function == reinterpret_cast<void *>(0x400));
   CHECK(entry.threads == launch.threads);
   CHECK(entry.sharedBytes == launch.sharedBytes);

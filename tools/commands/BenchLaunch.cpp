@@ -56,14 +56,14 @@ Expected<LaunchFigures> measureLaunch(Context &context, const Target &target) {
   if (!stream) return propagate(stream);
 
   KernelArgs args = argumentsIn(*memory, problem);
-  Expected<int64_t> blocks = blockCount(*plan, args);
-  if (!blocks) return propagate(blocks);
   const cuda::DriverApi &api = (*device)->api();
-  const cuda::Entry entry = kernel->entry();
+  Expected<LaunchCall> call = kernel->launchCall(stream->handle(), args);
+  if (!call) return propagate(call);
+  std::array<void *, 2> parameters = call->parameters();
   auto byDriver = [&]() -> Status {
-    void *parameters[] = {&args};
-    int code = api.launchKernel(entry.function, static_cast<unsigned>(*blocks), 1, 1, entry.threads, 1, 1,
-                                entry.sharedBytes, stream->handle(), parameters, nullptr);
+    const cuda::Entry &entry = call->entry;
+    int code = api.launchKernel(entry.function, call->blocks, 1, 1, entry.threads, 1, 1, entry.sharedBytes,
+                                stream->handle(), parameters.data(), nullptr);
     if (code == cuda::kSuccess) return {};
     return (*device)->driver().check(code, Stage::Launch, "launch a kernel");
   };

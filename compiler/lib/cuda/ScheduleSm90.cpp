@@ -31,7 +31,13 @@ struct ScheduleSm90Pass : impl::ScheduleSm90Base<ScheduleSm90Pass> {
   using ScheduleSm90Base::ScheduleSm90Base;
 
   void runOnOperation() override {
-    ScheduleOptions options{stages, warps, /*columnWarps=*/1, /*minBlocks=*/1, longestFirst, rescaleThreshold};
+    ScheduleOptions options{stages,
+                            warps,
+                            /*columnWarps=*/1,
+                            /*minBlocks=*/1,
+                            longestFirst,
+                            rescaleThreshold,
+                            /*rowWarpsOfDQ=*/0};
     Sm90Options hopper{overlapsWithin, overlapsBetween, queryStages, stagedChunks};
     SmallVector<tw::KernelOp> kernels(getOperation().getOps<tw::KernelOp>());
     for (tw::KernelOp kernel : kernels)

@@ -2,10 +2,13 @@
 #pragma once
 
 #include "tilewright/KernelArgs.h"
+#include "tilewright/Sm90Launch.h"
 #include "tilewright/cuda/CompileReport.h"
 #include "tilewright/cuda/Module.h"
 #include "tilewright/plan/KernelPlan.h"
+#include <array>
 #include <memory>
+#include <optional>
 
 namespace tilewright {
 
@@ -45,6 +48,16 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args);
 /// function). 0 for other roles. A problem's Fused and Convert plans agree.
 int64_t dqSumsBytes(const KernelPlan &plan, const KernelArgs &args);
 
+/// One cuLaunchKernel in the device's primary context: `blocks` x 1 x 1 blocks; nothing to do where that is 0.
+struct LaunchCall {
+  cuda::Entry entry;
+  unsigned blocks = 0;
+  KernelArgs args;
+  std::optional<Sm90Launch> sm90; ///< Hopper's forward takes it as its second parameter.
+  /// The kernelParams, which point into this object.
+  std::array<void *, 2> parameters() { return {&args, sm90 ? &*sm90 : nullptr}; }
+};
+
 struct LoadedKernel;
 
 /// A cheap, copyable handle. The code lives as long as a handle or the Context's memory of it. Thread-safe.
@@ -63,14 +76,17 @@ public:
   /// synchronisation.
   Status launch(void *stream, const KernelArgs &args) const;
 
-  /// CUDA: what cuLaunchKernel needs besides blockCount() blocks, the stream and one parameter, the address of a
-  /// KernelArgs that checkArgs() accepts. No function on the CPU.
-  cuda::Entry entry() const;
+  /// CUDA: what launch() would give to cuLaunchKernel, for hosts that put kernels into graphs by themselves. `stream`
+  /// is the one it will run on; null where the launch may run beside others of the same kernel.
+  Expected<LaunchCall> launchCall(void *stream, const KernelArgs &args) const;
 
   /// CPU: computes the kernel over the Context's threads and returns when it is done.
   Status run(const KernelArgs &args) const;
 
 private:
+  /// Blocks of a launch on a stream, or what is wrong with it.
+  Expected<int64_t> checkedBlocks(const KernelArgs &args) const;
+
   std::shared_ptr<const LoadedKernel> loaded;
   bool memoryHit = false;
 };
