@@ -81,7 +81,7 @@ TEST_CASE("compile, load, launch; then from disk") {
   REQUIRE(kernel->launch(reinterpret_cast<void *>(0x77), arguments()));
   const FakeCuda::Launch &launch = fakeCuda().lastLaunch;
   CHECK(launch.blocks == 3 * 5);
-  CHECK(launch.threads == 128);
+  CHECK(launch.threads == 256); // a consumer group and the producer
   CHECK(launch.sharedBytes == report.dynamicSharedBytes);
   CHECK(launch.batch == 5);
   const auto call = kernel->launchCall(nullptr, arguments()); // takes the function of the primary context

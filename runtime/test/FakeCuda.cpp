@@ -147,6 +147,16 @@ int cuStreamCreate(void **stream, unsigned) { return *stream = handle(kStream), 
 int cuStreamDestroy_v2(void *) { return ok(); }
 int cuStreamSynchronize(void *) { return ok(); }
 int cuStreamIsCapturing(void *stream, int *status) { return *status = stream == state.capturingStream, ok(); }
+int cuStreamGetId(void *stream, unsigned long long *id) {
+  return *id = reinterpret_cast<uintptr_t>(stream), contexts.empty() ? 201 : ok();
+}
+int cuTensorMapEncodeTiled(void *map, int, unsigned, void *address, const uint64_t *, const uint64_t *strides,
+                           const uint32_t *, const uint32_t *, int, int, int, int) {
+  if (contexts.empty()) return 201;
+  for (int axis = 0; axis < 3; ++axis)
+    if (strides[axis] == 0 || strides[axis] % 16) return 1;
+  return std::memcpy(map, &address, sizeof address), ok();
+}
 int cuThreadExchangeStreamCaptureMode(int *mode) { return std::swap(*mode, captureMode), ok(); }
 int cuEventCreate(void **event, unsigned) { return *event = handle(0x600), ok(); }
 int cuEventDestroy_v2(void *) { return ok(); }

@@ -115,11 +115,30 @@ TEST_CASE("limits are named with the number that breaks them") {
   CHECK(shared == "plan: schedule of forward: shared memory: tile_q=128, tile_kv=128, stages=4 need 313344 bytes a "
                   "block; sm_80 has 166912\n  hint: lower tile_q, tile_kv or stages; for this kernel alone: "
                   "forward.tile_kv=...");
-  std::string registers = errorOf({.tileQ = 128, .tileKV = 128, .stages = 1, .warps = 4}, problem, "sm_90a");
-  CHECK(contains(registers, "need about 296 a thread; sm_90a has 255 at 128 threads a block"));
+  std::string registers = errorOf({.tileQ = 128, .tileKV = 128, .stages = 1, .warps = 4}, problem, "sm_90");
+  CHECK(contains(registers, "need about 296 a thread; sm_90 has 255 at 128 threads a block"));
   CHECK(errorOf({.tileQ = 128, .tileKV = 64, .stages = 2, .warps = 4}, problem, "sm_80") == "");
   CHECK(
       contains(errorOf({.tileQ = 128, .tileKV = 64, .stages = 2, .warps = 4}, problem, "sm_120"), "sm_120 has 101376"));
+}
+
+TEST_CASE("limits of Hopper's forward") {
+  Problem problem = problemOf(128, 128);
+  auto error = [&](Schedule schedule) {
+    schedule.tileKV = schedule.tileKV ? schedule.tileKV : 128;
+    return errorOf(schedule, problem, "sm_90a");
+  };
+  CHECK(error({.tileQ = 128, .tileKV = 128, .stages = 2, .warps = 8, .overlap = Overlap::Both}) == "");
+  CHECK(contains(error({.tileQ = 32, .tileKV = 128, .warps = 2}), "take 64, 128, 192 or 256 rows"));
+  CHECK(contains(error({.tileQ = 128, .tileKV = 128, .warps = 4}), "warps: tile_q=128 takes 8"));
+  CHECK(contains(error({.tileQ = 128, .tileKV = 128, .warps = 8, .blocksPerSM = 2}), "expected 1, found 2"));
+  CHECK(contains(error({.tileQ = 64, .tileKV = 128, .warps = 4, .overlap = Overlap::PingPong}),
+                 "ping_pong needs two warp groups or more, tile_q=64 has one"));
+  CHECK(contains(error({.tileQ = 128, .tileKV = 128, .stages = 4, .warps = 8}), "sm_90a has 232448"));
+  CHECK(contains(error({.tileQ = 128, .tileKV = 240, .stages = 1, .warps = 8}),
+                 "need about 276 a thread; 2 consumer groups leave 240"));
+  CHECK(contains(errorOf({.tileQ = 128, .tileKV = 32, .warps = 8, .overlap = Overlap::Both}, problem, "sm_80"),
+                 "overlap"));
 }
 
 TEST_CASE("fields out of range name the accepted range") {
@@ -132,7 +151,8 @@ TEST_CASE("fields out of range name the accepted range") {
   CHECK(contains(errorOf({.tileQ = 512}, problem, "sm_80"), "tiles up to 256, found 512"));
   CHECK(contains(errorOf({.stages = 0}, problem, "sm_80"), "stages: expected 1 to 8, found 0"));
   CHECK(contains(errorOf({.stages = 9}, problem, "sm_80"), "found 9"));
-  CHECK(contains(errorOf({.warps = 3}, problem, "sm_80"), "warps: expected 1, 2, 4, 8 or 16, found 3"));
+  CHECK(contains(errorOf({.warps = 3}, problem, "sm_80"), "warps: expected 1, 2, 4, 8, 12 or 16, found 3"));
+  CHECK(contains(errorOf({.tileQ = 192, .warps = 12}, problem, "sm_80"), "expected 1, 2, 4, 8 or 16, found 12"));
   CHECK(contains(errorOf({.warps = 0}, problem, "sm_80"), "found 0"));
   CHECK(contains(errorOf({.warps = -4}, problem, "sm_80"), "found -4"));
   CHECK(contains(errorOf({.rescaleThreshold = 17}, problem, "sm_80"), "rescale_threshold: expected 0 to 16, found 17"));
@@ -195,7 +215,7 @@ TEST_CASE("overrides that say nothing sensible are refused") {
     return overrides ? std::string() : overrides.error().text();
   };
   CHECK(contains(error("tile=64"), "unknown field \"tile\""));
-  CHECK(contains(error("tile=64"), "tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, rescale_threshold"));
+  CHECK(contains(error("tile=64"), "tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, rescale_threshold"));
   CHECK(contains(error("forward.tile=64"), "unknown field \"tile\""));
   CHECK(contains(error("fwd.tile_q=64"), "expected forward, delta, dq, dkv, fused or convert, found \"fwd\""));
   CHECK(contains(error("tile_q"), "expected field=value, found \"tile_q\""));
@@ -207,7 +227,7 @@ TEST_CASE("overrides that say nothing sensible are refused") {
   CHECK(contains(error("tile_q=99999999999"), "expected an integer"));
   CHECK(contains(error("tile_q=60"), "expected a multiple of 16 from 16 to 1024, found 60"));
   CHECK(contains(error("stages=0"), "expected 1 to 8, found 0"));
-  CHECK(contains(error("warps=5"), "1, 2, 4, 8 or 16"));
+  CHECK(contains(error("warps=5"), "1, 2, 4, 8, 12 or 16"));
   CHECK(contains(error("order=random"), "expected plain or longest_first, found \"random\""));
   CHECK(contains(error("rescale_threshold=100"), "0 to 16"));
   CHECK(contains(error("rescale_threshold=x"), "expected a number"));
@@ -224,6 +244,7 @@ TEST_CASE("fields left open follow those that are set") {
   REQUIRE(plan);
   CHECK(plan->schedule.tileQ == 64);
   CHECK(plan->schedule.warps == 4);
+  CHECK(plan->schedule.overlap == Overlap::Intra); // one warp group has no other to alternate with
   auto impossible = make("tile_q=256,tile_kv=256", KernelRole::Forward);
   REQUIRE_FALSE(impossible);
   // The error is about the best candidate, not the last resort.
@@ -231,7 +252,7 @@ TEST_CASE("fields left open follow those that are set") {
 }
 
 TEST_CASE("canonical text shows every field") {
-  CHECK(Schedule{}.canonicalText() == "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=plain,rescale_threshold=0");
+  CHECK(Schedule{}.canonicalText() == "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=plain,overlap=none,rescale_threshold=0");
   CHECK(Schedule{.order = Order::LongestFirst, .rescaleThreshold = 8.5}.canonicalText() ==
-        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=longest_first,rescale_threshold=8.5");
+        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=longest_first,overlap=none,rescale_threshold=8.5");
 }

@@ -19,18 +19,22 @@ Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &targ
   // Fields that the user leaves open follow those that are set: the best default that fits them, and if none does, with
   // as many warps as its rows take.
   Status first;
-  for (bool warpsFollow : {false, true})
+  for (bool warpsFollow : {false, true}) {
+    first = {};
     for (const Schedule &candidate : candidates(problem, target, role)) {
       KernelPlan plan{problem, candidate, target, role};
       if (Status status = overrides.apply(role, plan.schedule); !status) return propagate(status);
       if (warpsFollow) {
         plan.schedule.warps = ownedRows(plan.schedule, role) / kWarpRows * plan.schedule.columnWarps;
+        if (plan.schedule.warps <= kWarpsOfGroup && overlapsBetween(plan.schedule.overlap))
+          plan.schedule.overlap = overlapsWithin(plan.schedule.overlap) ? Overlap::Intra : Overlap::None;
         if (Status status = overrides.apply(role, plan.schedule); !status) return propagate(status);
       }
       Status status = plan.validate();
       if (status) return plan;
       if (first) first = std::move(status);
     }
+  }
   return propagate(first);
 }
 

@@ -17,6 +17,7 @@ inline constexpr int kMaxWarps = 16; ///< A power of two from 1
 inline constexpr double kMaxRescaleThreshold = 16;
 /// Rows of one mma.sync.m16n8k16 tile, the fewest a warp can own.
 inline constexpr int kWarpRows = 16;
+inline constexpr int kWarpsOfGroup = 4; ///< Hopper: warps that issue a wgmma together.
 /// Head dims and tiles of the CUDA kernels.
 inline constexpr int64_t kMaxCudaHeadDim = 256, kCudaDimStep = 8;
 inline constexpr int kMaxCudaTile = 256;
