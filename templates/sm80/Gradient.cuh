@@ -54,27 +54,60 @@ __device__ __forceinline__ void probabilitiesTransposed(Accumulator<M, N> &s, UI
   }
 }
 
-/// LSE beyond which its fp32 rounding shows in the gradients' dtype: 2^-20 of a probability for F32, 2^-15 for the others.
+/// LSE beyond which its fp32 rounding shows in the gradients' dtype: 2^-20 of a probability for F32, 2^-15 for the
+/// others.
 template <class Element> constexpr float kCoarseLse = Format<Element>::planes > 1 ? 16.f : 1024.f;
 
-/// Whether any of `Rows` LSE from the shared address `lse` on is beyond that. An infinite one is not: its row sees
-/// nothing.
+/// Whether any of `Rows` LSE from the shared address `lse` on is beyond that. So is that of a row which sees nothing.
 template <class Element, int Rows> __device__ __forceinline__ bool anyCoarse(UInt32 lse) {
-  UInt32 limit = __float_as_uint(kCoarseLse<Element>), infinite = 0x7f800000u;
   bool coarse = false;
 #pragma unroll
-  for (int row = 0; row < Rows; row += 32) {
-    int at = min(row + int(threadIdx.x % 32), Rows - 1);
-    UInt32 magnitude = __float_as_uint(loadSharedFloat(lse + at * 4)) & 0x7fffffffu;
-    coarse |= magnitude - limit < infinite - limit;
-  }
+  for (int row = 0; row < Rows; row += 32)
+    coarse |= fabsf(loadSharedFloat(lse + min(row + int(threadIdx.x % 32), Rows - 1) * 4)) > kCoarseLse<Element>;
   return __any_sync(0xffffffffu, coarse);
 }
 
-/// Takes out of probabilities what rounding left out of LSE. `rest` holds it for the head's rows; `q0` is the warp's
-/// first query. No probability exceeds 1: recomputed products of that size may differ from forward's by many units.
+/// s = ln of the probability of each raw product, taken with what rounding left out of LSE. `rest` holds that for the
+/// head's rows, or is null; `q0` is the warp's first query. For the warps whose LSE are coarse; their exponents then
+/// come from settled RawGradients.
+__device__ __forceinline__ float restOf(const float *rest, int q, int seqQ) { return rest && q < seqQ ? rest[q] : 0.f; }
+template <int M, int N>
+__device__ __forceinline__ void takeLogProbabilities(Accumulator<M, N> &s, float scale, UInt32 lse, const float *rest,
+                                                     int q0, int seqQ) {
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int row = fragmentRow(i, 2 * half);
+      float ofRow = loadSharedFloat(lse + row * 4), left = restOf(rest, q0 + row, seqQ);
+#pragma unroll
+      for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e)
+          s.x[i][j][e] = logProbability(s.x[i][j][e], scale, ofRow, left);
+    }
+}
+template <int M, int N>
+__device__ __forceinline__ void takeLogProbabilitiesTransposed(Accumulator<M, N> &s, float scale, UInt32 lse,
+                                                               const float *rest, int q0, int seqQ) {
+#pragma unroll
+  for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      int row = fragmentCol(j, odd);
+      float ofRow = loadSharedFloat(lse + row * 4), left = restOf(rest, q0 + row, seqQ);
+#pragma unroll
+      for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+        for (int e = odd; e < 4; e += 2)
+          s.x[i][j][e] = logProbability(s.x[i][j][e], scale, ofRow, left);
+    }
+}
+
+/// Takes out of probabilities of a score function what rounding left out of LSE; `rest` and `q0` as above. No
+/// probability exceeds 1: recomputed products of that size may differ from forward's by many units.
 __device__ __forceinline__ float restFactor(const float *rest, int q, int seqQ) {
-  return q < seqQ ? exp2Approx(-rest[q] * kLog2E) : 1.f;
+  return exp2Approx(-restOf(rest, q, seqQ) * kLog2E);
 }
 __device__ __forceinline__ void correctProbability(float &p, float factor) {
   p *= factor;
@@ -125,26 +158,27 @@ __device__ __forceinline__ void scoreGradientsTransposed(Accumulator<M, N> &dp, 
   }
 }
 
-/// x = 0 where not visible(q, k). A selection, not a product: outside the mask x may be infinite or NaN.
+/// x = `value` where not visible(q, k). A selection, not a product: outside the mask x may be infinite or NaN.
 template <int M, int N, class Visible>
-__device__ __forceinline__ void clearInvisible(Accumulator<M, N> &x, int q0, int k0, Visible visible) {
+__device__ __forceinline__ void replaceInvisible(Accumulator<M, N> &x, float value, int q0, int k0, Visible visible) {
 #pragma unroll
   for (int i = 0; i < M / 16; ++i)
 #pragma unroll
     for (int j = 0; j < N / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (!visible(q0 + fragmentRow(i, e), k0 + fragmentCol(j, e))) x.x[i][j][e] = 0.f;
+        if (!visible(q0 + fragmentRow(i, e), k0 + fragmentCol(j, e))) x.x[i][j][e] = value;
 }
 template <int M, int N, class Visible>
-__device__ __forceinline__ void clearInvisibleTransposed(Accumulator<M, N> &x, int q0, int k0, Visible visible) {
+__device__ __forceinline__ void replaceInvisibleTransposed(Accumulator<M, N> &x, float value, int q0, int k0,
+                                                           Visible visible) {
 #pragma unroll
   for (int i = 0; i < M / 16; ++i)
 #pragma unroll
     for (int j = 0; j < N / 8; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        if (!visible(q0 + fragmentCol(j, e), k0 + fragmentRow(i, e))) x.x[i][j][e] = 0.f;
+        if (!visible(q0 + fragmentCol(j, e), k0 + fragmentRow(i, e))) x.x[i][j][e] = value;
 }
 
 /// A score function's value and its derivative with respect to the scaled product.

@@ -8,6 +8,7 @@ namespace tw {
 /// Maximum and sum of the rows that this lane holds. The sum is this lane's share until finishRows adds up the quad.
 template <int M> struct RowStats {
   float max[M / 16][2], sum[M / 16][2];
+  bool far = false; ///< Some maximum of the warp is far (common/Exponents.cuh).
   __device__ __forceinline__ void clear() {
 #pragma unroll
     for (int i = 0; i < M / 16; ++i)
@@ -32,7 +33,8 @@ __device__ __forceinline__ float quadSum(float x) {
 /// Turns scores into probabilities relative to the running maximum and brings `o` and `stats` to that maximum.
 /// The maximum moves, and `o` is multiplied, only when some row of the warp grew by more than `thresholdLog2` (log2
 /// units): exact after normalisation, and probabilities stay below 2^threshold. A row that has seen nothing keeps its
-/// maximum at -inf; 0 stands in for it so that no inf - inf arises.
+/// maximum at -inf; 0 stands in for it so that no inf - inf arises. Whether a warp has far maxima can change only when
+/// they move, so asking costs its loop one branch.
 template <int M, int N, int D, class Scores>
 __device__ __forceinline__ void onlineSoftmax(Accumulator<M, N> &s, Accumulator<M, D> &o, RowStats<M> &stats,
                                               const Scores &scores, float thresholdLog2) {
@@ -48,15 +50,23 @@ __device__ __forceinline__ void onlineSoftmax(Accumulator<M, N> &s, Accumulator<
         m = fmaxf(m, fmaxf(s.x[i][j][2 * half], s.x[i][j][2 * half + 1]));
       newMax[i][half] = fmaxf(quadMax(m), stats.max[i][half]);
       // From -inf the growth is +inf, or NaN (false) when nothing is visible yet.
-      grew |= scores.exponent(newMax[i][half], scores.reference(stats.max[i][half])) > thresholdLog2;
+      grew |= scores.growth(newMax[i][half], stats.max[i][half]) > thresholdLog2;
     }
   if (__any_sync(0xffffffffu, grew)) {
+    if constexpr (Scores::canBeFar) {
+      bool far = false;
+#pragma unroll
+      for (int i = 0; i < M / 16; ++i)
+        far |= scores.isFar(newMax[i][0]) || scores.isFar(newMax[i][1]);
+      stats.far = __any_sync(0xffffffffu, far);
+    }
 #pragma unroll
     for (int i = 0; i < M / 16; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float reference = newMax[i][half] == minusInfinity() ? 0.f : scores.reference(newMax[i][half]);
-        float factor = exp2Approx(scores.exponent(stats.max[i][half], reference));
+        float origin = newMax[i][half] == minusInfinity() ? 0.f : newMax[i][half], old = stats.max[i][half];
+        float factor =
+            exp2Approx(stats.far ? scores.growth(old, origin) : scores.exponent(old, scores.reference(origin)));
         stats.max[i][half] = newMax[i][half];
         stats.sum[i][half] *= factor;
 #pragma unroll
@@ -66,12 +76,30 @@ __device__ __forceinline__ void onlineSoftmax(Accumulator<M, N> &s, Accumulator<
         }
       }
   }
+  float origin[M / 16][2];
+#pragma unroll
+  for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      origin[i][half] = stats.max[i][half] == minusInfinity() ? 0.f : stats.max[i][half];
+  if (Scores::canBeFar && stats.far) {
+#pragma unroll
+    for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; ++e)
+            s.x[i][j][e] -= origin[i][half];
+        origin[i][half] = 0.f;
+      }
+  }
 #pragma unroll
   for (int i = 0; i < M / 16; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float m = stats.max[i][half];
-      float reference = m == minusInfinity() ? 0.f : scores.reference(m);
+      float reference = scores.reference(origin[i][half]);
       float sum = 0.f;
 #pragma unroll
       for (int j = 0; j < N / 8; ++j)
@@ -96,7 +124,7 @@ __device__ __forceinline__ void finishRows(Accumulator<M, D> &o, RowStats<M> &st
       float inverse = sum == 0.f ? 0.f : 1.f / sum;
       float m = stats.max[i][half], lse = scores.naturalMax(m) + logf(sum);
       stats.max[i][half] = sum == 0.f ? minusInfinity() : lse;
-      stats.sum[i][half] = sum == 0.f ? 0.f : (scores.shift(m, lse) + log2f(sum)) * kLn2;
+      stats.sum[i][half] = sum == 0.f ? 0.f : (scores.shift(m, lse, stats.far) + log2f(sum)) * kLn2;
 #pragma unroll
       for (int j = 0; j < D / 8; ++j) {
         o.x[i][j][2 * half] *= inverse;

@@ -155,13 +155,14 @@ void Sm80Scheduler::lowerMask(tw::MaskOp mask) {
 
 void Sm80Scheduler::lowerProbability(tw::ProbabilityOp p) {
   Value s = objects[p.getS()];
-  b.call(ownsKV ? "tw::probabilitiesTransposed" : "tw::probabilities", {s, warpRowValues("lse"), scores});
-  correctProbability(s);
   objects[p.getP()] = s;
+  const char *probabilities = ownsKV ? "tw::probabilitiesTransposed" : "tw::probabilities";
   if (!slopes) {
-    clearInvisible(s);
+    b.call(probabilities, {s, warpRowValues("lse"), prepareExponents(s)});
     return;
   }
+  b.call(probabilities, {s, warpRowValues("lse"), scores});
+  correctProbability(s);
   if (ownsKV) { // P itself goes to dV before the slopes enter it
     clearInvisible(s);
     if (options.columnWarps > 1)
@@ -173,31 +174,53 @@ void Sm80Scheduler::lowerProbability(tw::ProbabilityOp p) {
   clearInvisible(s); // a hidden pair's slope may be anything, even NaN
 }
 
-void Sm80Scheduler::correctProbability(Value p) {
+Value Sm80Scheduler::findCoarse() {
   std::string rows = ownsKV ? "kWarpCols" : "kWarpRows";
-  Value coarse = b.expression(fmt::format("args.lseRest && tw::anyCoarse<Element, {}>($0)", rows),
-                              {warpRowValues("lse")}, b.getI1Type());
-  b.ifTrue(coarse, [&] {
-    if (ownsKV) {
-      b.call("tw::correctProbabilitiesTransposed",
-             {p, rowsOf("lse_rest", visitHead(visit)), positions().first, b.length("seqQ")});
-      return;
-    }
-    // The block's place anew: the loop has no registers to keep it in for so rare a use.
-    Value place = b.name("place", decodeBlock());
-    Value rest = b.expression("tw::rowsOf(args.lseRest, args, $0.head, $0.batch)", {place}, b.object("float *"));
-    Value row = b.add(b.multiply(b.field(place, "tile", b.i32()), b.constant(ownRows)), warpRow);
-    b.call("tw::correctProbabilities", {p, rest, row, b.length("seqQ")});
+  return b.expression(fmt::format("tw::anyCoarse<Element, {}>($0)", rows), {warpRowValues("lse")}, b.getI1Type());
+}
+
+Value Sm80Scheduler::prepareExponents(Value s) {
+  Value exponents = b.name("exponents", scores), partial = b.field(visit, "partial", b.getI1Type());
+  b.ifTrue(b.expression("$0 || $1", {partial, coarse}, b.getI1Type()), [&] {
+    b.ifTrue(coarse, [&] {
+      auto [rest, q] = restOfLse();
+      b.call(ownsKV ? "tw::takeLogProbabilitiesTransposed" : "tw::takeLogProbabilities",
+             {s, b.argument("scale", b.getF32Type()), warpRowValues("lse"), rest, q, b.length("seqQ")});
+      b.call(".settle", {exponents});
+    });
+    b.ifTrue(partial, [&] { replaceInvisible(s, b.value(".hidden", {exponents}, b.getF32Type())); });
+  });
+  return exponents;
+}
+
+void Sm80Scheduler::correctProbability(Value p) {
+  b.ifTrue(findCoarse(), [&] {
+    auto [rest, q] = restOfLse();
+    b.call(ownsKV ? "tw::correctProbabilitiesTransposed" : "tw::correctProbabilities", {p, rest, q, b.length("seqQ")});
   });
 }
 
+std::pair<Value, Value> Sm80Scheduler::restOfLse() {
+  const std::string ofHead = "args.lseRest ? tw::rowsOf(args.lseRest, args, {}, {}) : nullptr";
+  if (ownsKV)
+    return {b.expression(fmt::format(fmt::runtime(ofHead), "$0", "$1"), {visitHead(visit), batch}, b.object("float *")),
+            positions().first};
+  // The block's place anew: the loop has no registers to keep it in for so rare a use.
+  Value place = b.name("place", decodeBlock());
+  Value rest = b.expression(fmt::format(fmt::runtime(ofHead), "$0.head", "$0.batch"), {place}, b.object("float *"));
+  return {rest, b.add(b.multiply(b.field(place, "tile", b.i32()), b.constant(ownRows)), warpRow)};
+}
+
 void Sm80Scheduler::clearInvisible(Value x) {
+  b.ifTrue(b.field(visit, "partial", b.getI1Type()),
+           [&] { replaceInvisible(x, b.expression("0.f", {}, b.getF32Type())); });
+}
+
+void Sm80Scheduler::replaceInvisible(Value x, Value by) {
+  if (takesPlaceInPartialTiles()) takePlaceAnew();
   auto [q, k] = positions();
-  b.ifTrue(b.field(visit, "partial", b.getI1Type()), [&] {
-    if (takesPlaceInPartialTiles()) takePlaceAnew();
-    b.call(ownsKV ? "tw::clearInvisibleTransposed" : "tw::clearInvisible",
-           {x, q, k, visibleLambda(maskFunction, ownsKV ? visitHead(visit) : head)});
-  });
+  b.call(ownsKV ? "tw::replaceInvisibleTransposed" : "tw::replaceInvisible",
+         {x, by, q, k, visibleLambda(maskFunction, ownsKV ? visitHead(visit) : head)});
 }
 
 } // namespace tilewright

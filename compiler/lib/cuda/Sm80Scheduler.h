@@ -68,12 +68,20 @@ private:
   Value shareAmongWarps(const std::string &which, Value part);
   void lowerScore(tw::ScoreOp score);
   void lowerMask(tw::MaskOp mask);
-  /// p = exp(s - LSE), then 0 where hidden: outside the mask the exponential may be infinite, since LSE knows nothing
-  /// of those scores.
+  /// p = exp(s - LSE), 0 where hidden.
   void lowerProbability(tw::ProbabilityOp p);
-  /// Where LSE is so large that its rounding shows, takes that out of p: one vote a visit otherwise.
+  /// Whether the warp has LSE so large that their rounding shows: one vote a visit.
+  Value findCoarse();
+  /// What raw products need before their exponentials, and the object that takes those. All that is rare, hidden pairs
+  /// and coarse LSE, lies behind one branch, so that the exponentials of most tiles stand in one block with the product
+  /// after them and run beside it.
+  Value prepareExponents(Value s);
+  /// The same for a score function: p is corrected after its exponentials, then the slopes and the mask follow.
   void correctProbability(Value p);
+  /// Where the head's rest of LSE lies, or null, and the warp's first query.
+  std::pair<Value, Value> restOfLse();
   void clearInvisible(Value x);
+  void replaceInvisible(Value x, Value by);
   /// Adds the warp's part of dS^T's transpose times K to the sums; dS lies in shared memory since dK's product.
   void lowerAccumulate(tw::AccumulateOp op);
   Value rowPosition() { return b.add(ownRow, warpRow); }
@@ -116,7 +124,7 @@ private:
   llvm::DenseMap<Value, Value> objects; ///< Tile-level value -> the machine object that holds it.
   Value stats, scores, slopes, rowSums, queryOperand, probabilityTile, probabilityOperand, gradientTile;
   llvm::SmallVector<Product, 2> pendingProducts;
-  Value walkRow, visit, currentSlot;
+  Value walkRow, visit, currentSlot, coarse;
   mlir::FlatSymbolRefAttr maskFunction;
   bool drained = false;
 };

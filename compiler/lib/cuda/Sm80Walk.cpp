@@ -147,6 +147,8 @@ void Sm80Scheduler::lowerLoop() {
     walkRow = b.name(ownsKV ? "q0" : "k0", walkRow);
     visit = front;
     currentSlot = slot;
+    // Asked ahead of the products, behind which the answer's way through shared memory hides.
+    if (kernel.getRole() != "forward" && !hasScoreFunction()) coarse = b.name("coarse", findCoarse());
     for (Operation &op : loop.getBody().front())
       lowerInside(op);
     if (!ring) {
@@ -195,9 +197,10 @@ void Sm80Scheduler::makeScores() {
     scores = b.variable("scores", "tw::NaturalScores");
     return;
   }
-  bool forward = kernel.getRole() == "forward";
-  scores = b.name("scores", b.value(forward ? "tw::makeRawScores" : "tw::makeSignedScores",
-                                    {b.argument("scale", b.getF32Type())}, b.object("tw::RawScores")));
+  Value scale = b.argument("scale", b.getF32Type());
+  scores = kernel.getRole() == "forward"
+               ? b.name("scores", b.value("tw::makeRawScores", {scale}, b.object("tw::RawScores")))
+               : b.name("scores", b.value("tw::makeRawGradients", {scale}, b.object("tw::RawGradients")));
 }
 
 } // namespace tilewright
