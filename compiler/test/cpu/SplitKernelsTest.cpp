@@ -26,8 +26,6 @@ Problem decode(int64_t sq, int64_t sk, int64_t dim = 16, DType dtype = DType::F3
 
 std::string parts(int count) { return "tile_q=16,tile_kv=16,forward.split_kv=" + std::to_string(count); }
 
-Target widest() { return runnableTargets().front(); }
-
 void checkSplit(const Problem &problem, int count, uint64_t seed, DataPattern pattern = DataPattern::Normal) {
   checkProblem(problem, widest(), seed, {}, parts(count), pattern);
 }
