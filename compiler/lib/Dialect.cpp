@@ -78,8 +78,10 @@ LogicalResult AttentionOp::verifyRegions() {
 
 LogicalResult KernelOp::verifyRegions() {
   Block &block = getBody().front();
-  if (block.getNumArguments() != 5)
-    return emitOpError("body takes (row, head, batch, sq, sk), found ") << block.getNumArguments() << " arguments";
+  if (getParts() < 1) return emitOpError("parts must be at least 1, found ") << getParts();
+  if (block.getNumArguments() != (getParts() > 1 ? 6 : 5))
+    return emitOpError("body takes (row, head, batch, sq, sk")
+           << (getParts() > 1 ? ", part" : "") << "), found " << block.getNumArguments() << " arguments";
   return success();
 }
 
@@ -102,6 +104,8 @@ LogicalResult AccumulateOp::verify() {
 
 LogicalResult ForeachTileOp::verifyRegions() {
   if (getAxis() != "kv" && getAxis() != "q") return emitOpError("axis must be kv or q, found ") << getAxis();
+  if (getParts() < 1 || (getParts() > 1) != static_cast<bool>(getPart()))
+    return emitOpError("parts = ") << getParts() << (getPart() ? " with" : " without") << " a part";
   Block &block = getBody().front();
   if (block.getNumArguments() != 2 + getInits().size())
     return emitOpError("body takes (row, partial, carried...): expected ")

@@ -58,6 +58,7 @@ Expected<OwningOpRef<ModuleOp>> buildTiled(MLIRContext &context, const KernelPla
   options.role = toString(plan.role);
   options.tileQ = plan.schedule.tileQ;
   options.tileKV = plan.schedule.tileKV;
+  options.splitKV = plan.schedule.splitKV;
   options.symbol = plan.symbol();
   Status ran = runPasses(module->get(), "tile", observer, {[&] { return createTile(options); }, [] { return createCSEPass(); },
                           [] { return createSymbolDCEPass(); }}); // a kernel keeps the functions it uses

@@ -1,6 +1,7 @@
 // The grid of a launch, and what its arguments must satisfy.
 #include "plan/ScheduleLimits.h"
 #include "tilewright/Kernel.h"
+#include <algorithm>
 #include <fmt/format.h>
 #include <limits>
 
@@ -59,7 +60,24 @@ Status checkSums(const float *data, KernelRole role) {
                                          static_cast<const void *>(data), kCudaAlignment));
 }
 
+Status checkPartials(const float *data, KernelRole role) {
+  constexpr uintptr_t alignment = 64; // a cache line, and the widest vector
+  if (!data)
+    return fail(Stage::Launch, fmt::format("partials: no data, but the {} kernel uses it", toString(role)),
+                "allocate partialsBytes() bytes, and run merge after forward; or prepare forward with split_kv=1");
+  if (reinterpret_cast<uintptr_t>(data) % alignment == 0) return {};
+  return fail(Stage::Launch, fmt::format("partials: address {} is not a multiple of {} bytes",
+                                         static_cast<const void *>(data), alignment));
+}
+
 } // namespace
+
+int64_t partialsBytes(const KernelPlan &plan, const KernelArgs &args) {
+  if (plan.schedule.splitKV == 1) return 0;
+  const int64_t tile = plan.schedule.tileQ, rows = (std::max(args.seqQ, 0) + tile - 1) / tile * tile;
+  return int64_t{std::max(args.batch, 0)} * std::max(args.headsQ, 0) * rows * plan.schedule.splitKV *
+         (plan.problem.dimV + 2) * 4;
+}
 
 int64_t dqSumsBytes(const KernelPlan &plan, const KernelArgs &args) {
   if (plan.role != KernelRole::Fused && plan.role != KernelRole::Convert) return 0;
@@ -89,11 +107,12 @@ Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args) {
   const bool overKV = ownsKV(plan.role);
   const int64_t rows = overKV ? args.seqKV : args.seqQ, tile = overKV ? plan.schedule.tileKV : plan.schedule.tileQ,
                 heads = overKV ? args.headsKV : args.headsQ, tiles = (rows + tile - 1) / tile;
+  const int64_t parts = plan.role == KernelRole::Forward ? plan.schedule.splitKV : 1;
   int64_t blocks = 0;
-  if (__builtin_mul_overflow(tiles * heads, int64_t{args.batch}, &blocks) || blocks > kMaxBlocks)
+  if (__builtin_mul_overflow(tiles * heads, args.batch * parts, &blocks) || blocks > kMaxBlocks)
     return fail(Stage::Launch,
-                fmt::format("{} tiles x {} heads x {} batch entries are more than {} blocks", tiles, heads, args.batch,
-                            kMaxBlocks),
+                fmt::format("{} tiles x {} heads x {} batch entries{} are more than {} blocks", tiles, heads,
+                            args.batch, parts > 1 ? fmt::format(" x {} parts", parts) : "", kMaxBlocks),
                 "split the batch over several launches, or use larger tiles");
   return blocks;
 }
@@ -127,7 +146,16 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
   Status tensors;
   switch (plan.role) {
   case KernelRole::Forward:
-    tensors = check({{q, true}, {k, keys}, {v, keys}, {o, true}}, true, false);
+    if (plan.schedule.splitKV > 1) {
+      tensors = check({{q, true}, {k, keys}, {v, keys}}, false, false);
+      if (tensors) tensors = checkPartials(args.partials, plan.role);
+    } else {
+      tensors = check({{q, true}, {k, keys}, {v, keys}, {o, true}}, true, false);
+    }
+    break;
+  case KernelRole::Merge:
+    tensors = check({{o, true}}, true, false);
+    if (tensors) tensors = checkPartials(args.partials, plan.role);
     break;
   case KernelRole::Delta:
     tensors = check({{o, true}, {dO, true}}, false, true);
@@ -147,8 +175,9 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
     break;
   }
   if (!tensors) return tensors;
-  // Delta works on stored values alone, and so does Convert unless it samples keys that the mask shows.
-  const bool reads = plan.role != KernelRole::Delta && (plan.role != KernelRole::Convert || centresSums(plan.problem));
+  // Delta and Merge work on stored values alone, and so does Convert unless it samples keys that the mask shows.
+  const bool reads = plan.role != KernelRole::Delta && plan.role != KernelRole::Merge &&
+                     (plan.role != KernelRole::Convert || centresSums(plan.problem));
   for (size_t i = 0; reads && i < plan.problem.tables.size() && i < kMaxTables; ++i)
     if (!args.tables[i].data && keys && queries)
       return fail(Stage::Launch,

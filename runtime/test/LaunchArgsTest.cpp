@@ -20,7 +20,7 @@ KernelPlan plan(KernelRole role, const char *target = "sm_80") {
   return plan;
 }
 
-alignas(16) char memory[64];
+alignas(64) char memory[64];
 
 KernelArgs arguments() {
   KernelArgs args;
@@ -98,6 +98,38 @@ TEST_CASE("each role asks for the tensors it uses, by name, and for no others") 
       if (!status) CHECK(status.error().message.starts_with(name + ": no data"));
     }
   }
+}
+
+TEST_CASE("a split forward has a block for each part, and leaves its results to merge") {
+  KernelPlan forward = plan(KernelRole::Forward, "cpu"), merge = plan(KernelRole::Merge, "cpu");
+  forward.schedule.splitKV = merge.schedule.splitKV = 5;
+  forward.problem.dimV = merge.problem.dimV = 24;
+  CHECK(blockCount(forward, arguments()).value() == 3 * 8 * 3 * 5);
+  CHECK(blockCount(merge, arguments()).value() == 3 * 8 * 3);
+  // (batch, heads, tiles, parts) states of 64 rows of m, l and o.
+  CHECK(partialsBytes(forward, arguments()) == int64_t{3} * 8 * 3 * 5 * 64 * (24 + 2) * 4);
+  CHECK(partialsBytes(merge, arguments()) == partialsBytes(forward, arguments()));
+  CHECK(partialsBytes(plan(KernelRole::Forward, "cpu"), arguments()) == 0);
+
+  KernelArgs args = arguments();
+  for (const KernelPlan *each : {&forward, &merge}) {
+    args.partials = nullptr;
+    CHECK(contains(checkArgs(*each, args).error().text(), "partials: no data"));
+    args.partials = reinterpret_cast<float *>(memory + 4);
+    CHECK(contains(checkArgs(*each, args).error().text(), "is not a multiple of 64 bytes"));
+    args.partials = reinterpret_cast<float *>(memory);
+    CHECK(checkArgs(*each, args));
+  }
+  args.o.data = nullptr, args.lse = nullptr; // merge's
+  CHECK(checkArgs(forward, args));
+  CHECK(contains(checkArgs(merge, args).error().message, "o: no data"));
+  args = arguments();
+  args.partials = reinterpret_cast<float *>(memory);
+  args.q.data = args.k.data = args.v.data = nullptr; // forward's
+  CHECK(checkArgs(merge, args));
+  args = arguments();
+  args.batch = 1 << 20, args.headsQ = 1 << 9, args.seqQ = 64; // 2^29 without parts
+  CHECK(contains(blockCount(forward, args).error().message, "x 5 parts are more than 2147483647 blocks"));
 }
 
 TEST_CASE("without keys or queries their tensors may be missing") {

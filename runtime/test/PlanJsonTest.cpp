@@ -49,6 +49,7 @@ KernelPlan randomPlan(uint64_t seed) {
   if (problem.dtype == DType::F32 && !target.isCpu()) target = *Target::parse("sm_90a"), problem.dimQK = problem.dimV = 64;
   auto plan = KernelPlan::make(problem, target, role);
   REQUIRE_MESSAGE(plan, plan.error().text());
+  if (target.isCpu() && role == KernelRole::Forward) plan->schedule.splitKV = static_cast<int>(1 + below(9));
   plan->schedule.rescaleThreshold = target.isCpu() || below(2) ? 0 : 8.25; // the cpu always rescales
   return *plan;
 }
@@ -132,6 +133,9 @@ TEST_CASE("targets may state their own limits and no others") {
   CHECK(targetFromJson(json{{"name", "cpu"}, {"cpu_level", "x86-64-v2"}})->vectorBits == 128);
   CHECK_FALSE(targetFromJson(json{{"name", "cpu"}, {"cpu_level", "x86-64-v2"}, {"vector_bits", 512}}));
   CHECK_FALSE(targetFromJson(json{{"name", "cpu"}, {"cpu_level", "pentium"}}));
+  CHECK(targetFromJson(json{{"name", "cpu"}, {"threads", 7}})->threads == 7);
+  CHECK(targetFromJson(json{{"name", "cpu"}, {"threads", 0}}).error().message ==
+        "target.threads: expected at least 1, found 0");
 }
 
 TEST_CASE("a plan needs all its parts and must hold together") {

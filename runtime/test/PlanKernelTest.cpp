@@ -28,9 +28,11 @@ template <class Change> std::string textWith(Change change, KernelRole role = Ke
 } // namespace
 
 TEST_CASE("canonical text is stable and readable") {
-  CHECK(plan().canonicalText() == "role=forward\ntarget=sm_80\n"
-                                  "schedule=tile_q=128,tile_kv=32,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,overlap=none,rescale_threshold=8\n"
-                                  "dim_qk=128\ndim_v=128\ndtype=bf16\ngroup=4\nmask=\nscore=\ntables=\n");
+  CHECK(plan().canonicalText() ==
+        "role=forward\ntarget=sm_80\n"
+        "schedule=tile_q=128,tile_kv=32,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,overlap=none,split_kv=1,"
+        "rescale_threshold=8\n"
+        "dim_qk=128\ndim_v=128\ndtype=bf16\ngroup=4\nmask=\nscore=\ntables=\n");
 }
 
 TEST_CASE("every compile-time field changes the text, no run-time field does") {
@@ -56,6 +58,7 @@ TEST_CASE("every compile-time field changes the text, no run-time field does") {
   differs([](KernelPlan &p) { p.schedule.columnWarps = 2; });
   differs([](KernelPlan &p) { p.schedule.blocksPerSM = 1; });
   differs([](KernelPlan &p) { p.schedule.order = Order::LongestFirst; });
+  differs([](KernelPlan &p) { p.schedule.splitKV = 2; });
   differs([](KernelPlan &p) { p.schedule.rescaleThreshold = 3; });
   differs([](KernelPlan &p) { p.target = *Target::parse("sm_86"); });
   differs([](KernelPlan &p) { p.target = *Target::parse("cpu"); });
@@ -106,6 +109,28 @@ TEST_CASE("roles run in launch order and belong to a direction") {
   Status status = gradients.validate();
   REQUIRE_FALSE(status);
   CHECK(status.error().message == "role: dq computes gradients, but the problem's direction is forward");
+}
+
+TEST_CASE("merge's code depends on how states lie and on what o is, not on what they are states of") {
+  KernelPlan merge = plan(KernelRole::Forward, "cpu");
+  merge.role = KernelRole::Merge;
+  merge.schedule.splitKV = 3;
+  merge.problem.direction = Direction::Forward;
+  CHECK(merge.validate());
+  const std::string text = merge.canonicalText();
+  KernelPlan other = merge;
+  other.problem.mask = "k < 7";
+  other.problem.dimQK += 8;
+  other.schedule.tileKV = 128;
+  CHECK(other.canonicalText() == text);
+  for (auto change : std::initializer_list<void (*)(KernelPlan &)>{
+           [](KernelPlan &p) { p.schedule.splitKV = 4; }, [](KernelPlan &p) { p.schedule.tileQ = 16; },
+           [](KernelPlan &p) { p.problem.dimV = 8; }, [](KernelPlan &p) { p.problem.dtype = DType::F32; }}) {
+    other = merge;
+    change(other);
+    CHECK(other.canonicalText() != text);
+    CHECK(other.symbol() != merge.symbol());
+  }
 }
 
 TEST_CASE("an invalid problem is refused before its schedule") {

@@ -66,6 +66,10 @@ TEST_CASE("the host's CPU target has one of the micro-architecture levels") {
   CHECK(host.name == "cpu");
   CHECK((*Target::parse("cpu") == host));
   CHECK(host.canonicalText() == "cpu " + host.cpuLevel);
+  CHECK(host.threads >= 1);
+  Target wider = host;
+  wider.threads = 1000; // code is the same for any number of them
+  CHECK(wider.canonicalText() == host.canonicalText());
   CHECK((host.vectorBits == 128 || host.vectorBits == 256 || host.vectorBits == 512));
   auto oldest = Target::parse("x86-64-v2");
   REQUIRE(oldest);

@@ -162,6 +162,55 @@ TEST_CASE("fields out of range name the accepted range") {
   CHECK(errorOf({.stages = 1, .warps = 1}, problem, "cpu") == "");
 }
 
+TEST_CASE("keys are split by the cpu's forward, and merge follows it") {
+  Problem problem = problemOf(64, 64);
+  const Schedule split{.stages = 1, .warps = 1, .splitKV = 4};
+  CHECK(errorOf(split, problem, "cpu") == "");
+  CHECK(errorOf(split, problem, "cpu", KernelRole::Merge) == "");
+  CHECK(contains(errorOf({.splitKV = 0}, problem, "cpu"), "split_kv: expected 1 to 1024, found 0"));
+  CHECK(contains(errorOf({.splitKV = 1025}, problem, "cpu"), "found 1025"));
+  CHECK(errorOf({.stages = 1, .warps = 1}, problem, "cpu", KernelRole::Merge) ==
+        "plan: schedule of merge: split_kv: expected at least 2, found 1\n  hint: a forward in one part leaves nothing "
+        "to merge");
+  CHECK(contains(errorOf(split, problem, "cpu", KernelRole::DQ), "split_kv: only forward splits its keys, found 4"));
+  CHECK(errorOf({.splitKV = 4}, problem, "sm_90a") ==
+        "plan: schedule of forward: split_kv: a block of a sm_90a kernel visits all keys of its queries (1), found 4\n"
+        "  hint: leave it out; --target cpu splits keys");
+  auto overrides = ScheduleOverrides::parse("forward.split_kv=6,forward.tile_q=32");
+  REQUIRE(overrides);
+  auto merge = KernelPlan::make(problem, Target::hostCpu(), KernelRole::Merge, *overrides);
+  REQUIRE_MESSAGE(merge, merge.error().text());
+  CHECK(merge->schedule.splitKV == 6);
+  CHECK(merge->schedule.tileQ == 32);
+  CHECK((forwardRoles(split) == std::vector{KernelRole::Forward, KernelRole::Merge}));
+  CHECK((forwardRoles(Schedule{}) == std::vector{KernelRole::Forward}));
+}
+
+TEST_CASE("few queries over many keys keep all threads busy") {
+  Problem problem = problemOf(64, 64, DType::BF16, 65536);
+  problem.seqQ = 1;
+  problem.headsQ = problem.headsKV = 2;
+  Target host = Target::hostCpu();
+  auto parts = [&](int threads) {
+    host.threads = threads;
+    return Schedule::defaultFor(problem, host, KernelRole::Forward).splitKV;
+  };
+  CHECK(parts(1) == 1);
+  CHECK(parts(2) == 4); // 2 heads, four parts for each thread
+  CHECK(parts(16) == 32);
+  CHECK(parts(12) == 16); // a power of two
+  CHECK(parts(64) == 64); // at least 1024 keys each
+  problem.seqKV = 3000;
+  CHECK(parts(16) == 2);
+  problem.seqKV = 2000;
+  CHECK(parts(16) == 1);
+  problem.seqQ = problem.seqKV = 65536;
+  CHECK(parts(64) == 1);
+  problem.seqQ = 0;
+  CHECK(parts(64) == 1);
+  CHECK(Schedule::defaultFor(problem, host, KernelRole::DQ).splitKV == 1);
+}
+
 TEST_CASE("warps must share the owned rows evenly") {
   Problem problem = problemOf(64, 64);
   CHECK(contains(errorOf({.tileQ = 64, .warps = 8}, problem, "sm_80"),
@@ -215,9 +264,10 @@ TEST_CASE("overrides that say nothing sensible are refused") {
     return overrides ? std::string() : overrides.error().text();
   };
   CHECK(contains(error("tile=64"), "unknown field \"tile\""));
-  CHECK(contains(error("tile=64"), "tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, rescale_threshold"));
+  CHECK(contains(error("tile=64"),
+                 "tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, split_kv, rescale_threshold"));
   CHECK(contains(error("forward.tile=64"), "unknown field \"tile\""));
-  CHECK(contains(error("fwd.tile_q=64"), "expected forward, delta, dq, dkv, fused or convert, found \"fwd\""));
+  CHECK(contains(error("fwd.tile_q=64"), "expected forward, delta, dq, dkv, fused, convert or merge, found \"fwd\""));
   CHECK(contains(error("tile_q"), "expected field=value, found \"tile_q\""));
   CHECK(contains(error("tile_q=64,"), "expected field=value"));
   CHECK(contains(error(",tile_q=64"), "expected field=value"));
@@ -252,7 +302,10 @@ TEST_CASE("fields left open follow those that are set") {
 }
 
 TEST_CASE("canonical text shows every field") {
-  CHECK(Schedule{}.canonicalText() == "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=plain,overlap=none,rescale_threshold=0");
+  CHECK(Schedule{}.canonicalText() ==
+        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=plain,overlap=none,split_kv=1,"
+        "rescale_threshold=0");
   CHECK(Schedule{.order = Order::LongestFirst, .rescaleThreshold = 8.5}.canonicalText() ==
-        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=longest_first,overlap=none,rescale_threshold=8.5");
+        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=longest_first,overlap=none,split_kv=1,"
+        "rescale_threshold=8.5");
 }

@@ -25,9 +25,10 @@ struct Args {
   Table tables[8];
   float *dqSums;  ///< (batch, headsQ, q tiles) of fp32 fragments: see sm80/Reduce.cuh.
   float *lseRest; ///< What rounding lse left out, (batch, headsQ, seqQ), or null.
+  float *partials; ///< States of a forward that splits keys.
 };
 
-static_assert(sizeof(Args) == 8 * 32 + 16 + 24 + 8 * 40 + 16, "the runtime's KernelArgs");
+static_assert(sizeof(Args) == 8 * 32 + 16 + 24 + 8 * 40 + 24, "the runtime's KernelArgs");
 
 /// First element of one head of one batch entry.
 template <class Element> __device__ __forceinline__ Element *headOf(const Tensor &tensor, int head, int batch) {

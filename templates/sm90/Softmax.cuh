@@ -31,9 +31,18 @@ struct OnlineRows {
     sum[0] += sums.x[0];
     sum[1] += sums.x[1];
   }
-  /// Some row of the warp has seen no key yet: it has no maximum to go by.
-  __device__ __forceinline__ bool someUnseen() const {
-    return __any_sync(0xffffffffu, max[0] == minusInfinity() || max[1] == minusInfinity());
+  /// Some row of the warp has a far maximum (common/Exponents.cuh): all the warp's rows then subtract theirs before the
+  /// multiplication.
+  template <class Scores> __device__ __forceinline__ bool someFar(const Scores &scores) const {
+    if constexpr (Scores::canBeFar) return __any_sync(0xffffffffu, scores.isFar(max[0]) || scores.isFar(max[1]));
+    return false;
+  }
+  /// What the next tile's sums must stay below (see outgrew): `bound`, or 0, which no sum does, while some row of the
+  /// warp has no maximum to go by, since it has seen no key yet, or a far one.
+  template <class Scores> __device__ __forceinline__ float sumBound(const Scores &scores, float bound) const {
+    bool unseen = max[0] == minusInfinity() || max[1] == minusInfinity();
+    if constexpr (Scores::canBeFar) unseen |= scores.isFar(max[0]) || scores.isFar(max[1]);
+    return __any_sync(0xffffffffu, unseen) ? 0.f : bound;
   }
 };
 
@@ -78,13 +87,16 @@ __device__ __forceinline__ bool updateMaxima(const Accumulator<16, N> &s, Online
       newMax[half] = quadMax(m);
     }
   }
+  float old[2] = {rows.max[0], rows.max[1]};
+  rows.max[0] = newMax[0], rows.max[1] = newMax[1];
+  bool far = rows.someFar(scores);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float m = newMax[half], reference = m == minusInfinity() ? 0.f : scores.reference(m);
-    rows.factor[half] = exp2Approx(scores.exponent(rows.max[half], reference));
+    float m = newMax[half], origin = m == minusInfinity() ? 0.f : m;
+    rows.reference[half] = scores.reference(origin);
+    rows.factor[half] =
+        exp2Approx(far ? scores.growth(old[half], origin) : scores.exponent(old[half], rows.reference[half]));
     rows.sum[half] *= rows.factor[half];
-    rows.max[half] = m;
-    rows.reference[half] = reference;
   }
   return true;
 }
@@ -101,6 +113,28 @@ __device__ __forceinline__ void exponentiate(Accumulator<16, N> &s, RowPair &sum
 #pragma unroll
       for (int e = 2 * half; e < 2 * half + 2; ++e) {
         s.x[0][j][e] = exp2Approx(scores.exponent(s.x[0][j][e], rows.reference[half]));
+        sums.x[half] += s.x[0][j][e];
+      }
+  }
+}
+
+/// The same after updateMaxima, for rows whose maxima may be far.
+template <int N, class Scores>
+__device__ __forceinline__ void exponentiateExactly(Accumulator<16, N> &s, RowPair &sums, const OnlineRows &rows,
+                                                    const Scores &scores) {
+  if (__builtin_expect(!rows.someFar(scores), 1)) {
+    exponentiate(s, sums, rows, scores);
+    return;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float origin = rows.max[half] == minusInfinity() ? 0.f : rows.max[half];
+    sums.x[half] = 0.f;
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 2 * half; e < 2 * half + 2; ++e) {
+        s.x[0][j][e] = exp2Approx(scores.growth(s.x[0][j][e], origin));
         sums.x[half] += s.x[0][j][e];
       }
   }
@@ -127,6 +161,7 @@ template <int D> __device__ __forceinline__ void scaleRows(Accumulator<16, D> &o
 template <int D, class Scores>
 __device__ __forceinline__ void finishRows(Accumulator<16, D> &o, OnlineRows &rows, const Scores &scores) {
   float inverse[2];
+  bool far = rows.someFar(scores);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     // Approximations without a slow path: a call would make products in flight wait.
@@ -136,7 +171,7 @@ __device__ __forceinline__ void finishRows(Accumulator<16, D> &o, OnlineRows &ro
     float m = rows.max[half], lse = fmaf(log2Sum, kLn2, scores.naturalMax(m));
     inverse[half] = sum == 0.f ? 0.f : reciprocal;
     rows.max[half] = sum == 0.f ? minusInfinity() : lse;
-    rows.sum[half] = sum == 0.f ? 0.f : (scores.shift(m, lse) + log2Sum) * kLn2;
+    rows.sum[half] = sum == 0.f ? 0.f : (scores.shift(m, lse, far) + log2Sum) * kLn2;
   }
   scaleRows(o, inverse);
 }

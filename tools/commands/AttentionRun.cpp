@@ -3,6 +3,7 @@
 #include "Console.h"
 #include "tilewright/cuda/DeviceMemory.h"
 #include "tilewright/cuda/Stream.h"
+#include "tilewright/tensor/AlignedBuffer.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
@@ -86,6 +87,10 @@ Status runOnCpu(const ProblemInputs &inputs, AttentionRun &run) {
     }
   }
   for (size_t i = 0; i < inputs.tables.size(); ++i) args.tables[i] = inputs.tables[i].ref();
+
+  Expected<AlignedBuffer> partials = AlignedBuffer::zeros(partialsBytes(run.forward().kernel.plan(), args), "partials");
+  if (!partials) return propagate(partials);
+  args.partials = partials->as<float>();
 
   for (KernelRun &kernel : run.kernels) {
     Progress progress(fmt::format("{} on the CPU", toString(kernel.kernel.plan().role)));
@@ -237,10 +242,22 @@ Status runOnGpu(const ProblemInputs &inputs, AttentionRun &run, std::shared_ptr<
 
 } // namespace
 
+static bool isForward(const KernelRun &kernel) {
+  const KernelRole role = kernel.kernel.plan().role;
+  return role == KernelRole::Forward || role == KernelRole::Merge;
+}
+
+double AttentionRun::forwardMs() const {
+  double sum = 0;
+  for (const KernelRun &kernel : kernels)
+    if (isForward(kernel)) sum += kernel.milliseconds;
+  return sum;
+}
+
 double AttentionRun::backwardMs() const {
   double sum = 0;
   for (const KernelRun &kernel : kernels)
-    if (kernel.kernel.plan().role != KernelRole::Forward) sum += kernel.milliseconds;
+    if (!isForward(kernel)) sum += kernel.milliseconds;
   return sum;
 }
 
@@ -271,6 +288,10 @@ Expected<std::vector<KernelPlan>> plansOf(const Problem &problem, const Target &
     Expected<KernelPlan> plan = KernelPlan::make(own, target, role, overrides);
     if (!plan) return propagate(plan);
     plans.push_back(std::move(*plan));
+    if (role != KernelRole::Forward || forwardRoles(plans.back().schedule).size() == 1) continue;
+    Expected<KernelPlan> merge = KernelPlan::make(own, target, KernelRole::Merge, overrides);
+    if (!merge) return propagate(merge);
+    plans.push_back(std::move(*merge));
   }
   return plans;
 }

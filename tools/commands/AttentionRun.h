@@ -14,11 +14,11 @@ struct KernelRun {
 };
 
 struct AttentionRun {
-  std::vector<KernelRun> kernels; ///< In launch order: forward, then for gradients delta, dkv, dq or delta, fused, convert.
+  std::vector<KernelRun> kernels; ///< In launch order: forward, merge where it splits keys, then the gradients'.
   Tensor o, lse, dQ, dK, dV;      ///< Host tensors; gradients are valid for Direction::Backward only.
 
   const KernelRun &forward() const { return kernels.front(); }
-  double forwardMs() const { return kernels.front().milliseconds; }
+  double forwardMs() const;
   double backwardMs() const;
   bool allHits() const;
   double compileMs() const; ///< Generation and compilation of all kernels; 0 when all came from the cache.

@@ -1,10 +1,12 @@
 #include "BenchCpu.h"
 
+#include "AttentionRun.h"
 #include "Commands.h"
 #include "Console.h"
 #include "StandardAttention.h"
 #include "tilewright/Compiler.h"
 #include "tilewright/Context.h"
+#include "tilewright/tensor/AlignedBuffer.h"
 #include "tilewright/tensor/Random.h"
 #include <algorithm>
 #include <chrono>
@@ -51,10 +53,16 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
                               StandardAttention &standard, ThreadPool &pool) {
   Expected<ScheduleOverrides> overrides = ScheduleOverrides::parse(options.schedule);
   if (!overrides) return propagate(overrides);
-  Expected<KernelPlan> plan = KernelPlan::make(problem, Target::hostCpu(), KernelRole::Forward, *overrides);
-  if (!plan) return propagate(plan);
-  Expected<Kernel> kernel = context.prepare(*plan);
-  if (!kernel) return propagate(kernel);
+  Target target = Target::hostCpu();
+  target.threads = pool.threads();
+  Expected<std::vector<KernelPlan>> plans = plansOf(problem, target, *overrides);
+  if (!plans) return propagate(plans);
+  std::vector<Kernel> kernels;
+  for (const KernelPlan &plan : *plans) {
+    Expected<Kernel> kernel = context.prepare(plan);
+    if (!kernel) return propagate(kernel);
+    kernels.push_back(*kernel);
+  }
   Expected<RandomTensors> tensors = randomTensors(problem, 1);
   if (!tensors) return propagate(tensors);
   Expected<Tensor> o = Tensor::zeros(ElementType::F32, shapeOfO(problem), problem.layout, "o");
@@ -70,6 +78,9 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   args.v = tensors->v.ref();
   args.o = o->ref();
   args.lse = static_cast<float *>(lse->data());
+  Expected<AlignedBuffer> partials = AlignedBuffer::zeros(partialsBytes(plans->front(), args), "partials");
+  if (!partials) return propagate(partials);
+  args.partials = partials->as<float>();
   StandardProblem reference{problem.headsQ,
                             problem.seqQ,
                             problem.dimQK,
@@ -84,7 +95,10 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   std::vector<double> ours, inside, heads;
   for (int i = 0; i <= options.repeats; ++i) { // the first round warms up
     Status status;
-    double own = timed([&] { status = kernel->run(args); });
+    double own = timed([&] {
+      for (const Kernel &kernel : kernels)
+        if (status) status = kernel.run(args);
+    });
     if (!status) return propagate(status);
     double a = timed([&] { standard.run(reference, Threading::Inside, pool); });
     double b = timed([&] { standard.run(reference, Threading::Heads, pool); });
@@ -99,14 +113,15 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   row.dim = problem.dimQK;
   row.causal = problem.causal;
   row.tilewrightMs = median(ours);
-  row.compileMs = kernel->report().generateMs;
+  for (const Kernel &kernel : kernels)
+    row.compileMs += kernel.report().generateMs;
   row.threading = median(inside) <= median(heads) ? Threading::Inside : Threading::Heads;
   row.standardMs = std::min(median(inside), median(heads));
   double pairs = static_cast<double>(row.seq) * (row.causal ? row.seq + 1 : 2 * row.seq) / 2;
   double flops = attentionFlops(problem, pairs);
   row.gflops = flops / row.tilewrightMs * 1e-6;
   row.standardGflops = flops / row.standardMs * 1e-6;
-  row.scratchBytes = kernel->report().scratchBytes * pool.threads();
+  row.scratchBytes = kernels.front().report().scratchBytes * pool.threads() + partials->size();
   row.scoreBytes = StandardAttention::scoreBytes(reference, row.threading, pool.threads());
   const auto *a = static_cast<const float *>(o->data()), *b = static_cast<const float *>(expected->data());
   for (int64_t i = 0; i < o->bytes() / 4; ++i)

@@ -1,5 +1,6 @@
 #include "ProblemOptions.h"
 
+#include "tilewright/Environment.h"
 #include "tilewright/cuda/Driver.h"
 #include "tilewright/expr/Parser.h"
 #include "tilewright/tensor/Npy.h"
@@ -46,10 +47,11 @@ void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
   CLI::App *how = group("How");
   how->add_option("--target", target, "auto, cpu, or an architecture: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120")
       ->capture_default_str();
-  how->add_option("--schedule", schedule,
-                  "FIELD=VALUE,...: tile_q tile_kv stages warps order rescale_threshold, each also for one kernel as "
-                  "forward.F, delta.F, dq.F, dkv.F, fused.F; backward=fused (faster) or backward=two_kernel (the same "
-                  "bits in every run)");
+  how->add_option(
+      "--schedule", schedule,
+      "FIELD=VALUE,...: tile_q tile_kv stages warps order split_kv rescale_threshold, each also for one kernel as "
+      "forward.F, delta.F, dq.F, dkv.F, fused.F; backward=fused (faster) or backward=two_kernel (the same "
+      "bits in every run)");
   if (!withTensors) return;
 
   CLI::App *input = group("Data");
@@ -269,11 +271,18 @@ Expected<ProblemInputs> makeInputs(const ProblemOptions &options, bool withTenso
 }
 
 Expected<Target> chooseTarget(const std::string &name) {
-  if (name != "auto") return Target::parse(name);
-  Expected<std::shared_ptr<const cuda::Driver>> driver = cuda::Driver::open();
-  if (!driver) return Target::hostCpu();
-  const cuda::DeviceInfo &device = (*driver)->devices().front();
-  return Target::forComputeCapability(device.major, device.minor);
+  Expected<Target> target = Target::hostCpu();
+  if (name != "auto") {
+    target = Target::parse(name);
+  } else if (Expected<std::shared_ptr<const cuda::Driver>> driver = cuda::Driver::open()) {
+    const cuda::DeviceInfo &device = (*driver)->devices().front();
+    target = Target::forComputeCapability(device.major, device.minor);
+  }
+  if (!target || !target->isCpu()) return target;
+  Expected<Environment> environment = Environment::ofProcess();
+  if (!environment) return propagate(environment);
+  if (environment->threads) target->threads = environment->threads;
+  return target;
 }
 
 } // namespace tilewright::tool

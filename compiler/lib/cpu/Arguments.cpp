@@ -68,6 +68,14 @@ std::optional<HeadView> Arguments::view(StringRef tensor, Value batchEntry, Valu
   return HeadView{e.advance(data, e.mul(elements, size)), e.mul(rowStride, size)};
 }
 
+Value Arguments::state(Value batchEntry, Value head, Value tile, int64_t rows, Value part, int64_t parts,
+                       int64_t bytes) {
+  Value tiles = arith::DivSIOp::create(e, e.add(seqQ(), e.constant(rows - 1)), e.constant(rows));
+  Value owner = e.add(e.mul(batchEntry, headsQ()), head);
+  Value index = e.add(e.mul(e.add(e.mul(owner, tiles), tile), e.constant(parts)), part);
+  return e.advance(field(offsetof(KernelArgs, partials), e.pointer), e.mul(index, e.constant(bytes)));
+}
+
 TableView Arguments::table(int64_t index, Value batchEntry) {
   int64_t offset = offsetof(KernelArgs, tables) + index * sizeof(TableRef);
   TableView view{field(offset + offsetof(TableRef, data), e.pointer),

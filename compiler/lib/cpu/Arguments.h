@@ -48,6 +48,10 @@ public:
   /// axis.
   TableView table(int64_t index, Value batchEntry);
 
+  /// Address of the state that part `part` of `parts` leaves of the q tile number `tile`, one of ceil(seqQ / rows);
+  /// a state takes `bytes`. All i64.
+  Value state(Value batchEntry, Value head, Value tile, int64_t rows, Value part, int64_t parts, int64_t bytes);
+
 private:
   Value field(int64_t offset, Type type);
   Value int32(int64_t offset);

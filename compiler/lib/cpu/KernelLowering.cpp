@@ -15,6 +15,7 @@ KernelLowering::KernelLowering(tw::KernelOp kernel, int64_t vectorBits)
 
 LogicalResult KernelLowering::lower() {
   // The stored type is that of any loaded tensor; row values are always f32.
+  kernel.walk([&](tw::LoadStateOp load) { stored = load.getStored(); });
   kernel.walk([&](tw::LoadOp load) {
     if (!Arguments::isRowVector(load.getTensor())) stored = load.getTile().getType().getElementType();
   });
@@ -39,12 +40,17 @@ LogicalResult KernelLowering::lower() {
   Value heads = ownsKeys ? arguments->headsKV() : arguments->headsQ();
   Value tileCount = arith::DivSIOp::create(e, e.add(length, e.constant(kernel.getOwnRows() - 1)), tileRows);
   e.loop(entry->getArgument(1), entry->getArgument(2), 1, [&](Value block) {
-    // block = (batch * heads + head) * tiles + tile
+    // block = ((batch * heads + head) * tiles + tile) * parts + part
+    Value part = e.constant(0);
+    if (int64_t parts = kernel.getParts(); parts > 1) {
+      part = arith::RemSIOp::create(e, block, e.constant(parts));
+      block = arith::DivSIOp::create(e, block, e.constant(parts));
+    }
     Value tile = arith::RemSIOp::create(e, block, tileCount), rest = arith::DivSIOp::create(e, block, tileCount);
     Value head = arith::RemSIOp::create(e, rest, heads), batch = arith::DivSIOp::create(e, rest, heads);
     if (kernel->hasAttr("longest_first")) tile = e.sub(e.sub(tileCount, e.constant(1)), tile);
-    Value values[] = {e.mul(tile, tileRows), head, batch, arguments->seqQ(), arguments->seqKV()};
-    for (auto [argument, value] : llvm::zip_equal(body.getArguments(), values))
+    Value values[] = {e.mul(tile, tileRows), head, batch, arguments->seqQ(), arguments->seqKV(), part};
+    for (auto [argument, value] : llvm::zip_first(body.getArguments(), values))
       scalars.map(argument, e.toPosition(argument.getType(), value));
     result = lowerBlock(body);
   });
@@ -108,6 +114,9 @@ LogicalResult KernelLowering::lowerOperation(Operation &op) {
         assign(o.getResult(), result);
         return success();
       })
+      .Case([&](tw::StoreStateOp o) { return lowerStoreState(o); })
+      .Case([&](tw::LoadStateOp o) { return lowerLoadState(o); })
+      .Case([&](tw::MergeOp o) { return lowerMerge(o); })
       .Case([&](tw::ForeachTileOp o) { return lowerForeach(o); })
       .Case([&](scf::ForOp o) { return lowerFor(o); })
       .Default([&](Operation *other) -> LogicalResult {

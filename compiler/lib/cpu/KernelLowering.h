@@ -31,6 +31,16 @@ private:
   mlir::LogicalResult lowerDot(tw::DotOp op);
   mlir::LogicalResult lowerUpdate(tw::SoftmaxUpdateOp op);
 
+  // StateLowering.cpp: states of a walk that is cut into parts.
+  mlir::LogicalResult lowerStoreState(tw::StoreStateOp op);
+  mlir::LogicalResult lowerLoadState(tw::LoadStateOp op);
+  mlir::LogicalResult lowerMerge(tw::MergeOp op);
+  /// Places of m, l and o in the workspace.
+  struct State {
+    TileBuffer m, l, o;
+  };
+  State stateAt(Value batch, Value head, Value row, Value part, int64_t parts, tw::TileType o);
+
   // ScoreLowering.cpp: operations that evaluate a function at every pair of positions.
   mlir::LogicalResult lowerScore(tw::ScoreOp op);
   mlir::LogicalResult lowerMask(tw::MaskOp op);

@@ -43,8 +43,17 @@ LogicalResult KernelLowering::lowerForeach(tw::ForeachTileOp op) {
   // Positions are not negative, so truncating division is floor division.
   Value firstTile = arith::DivSIOp::create(e, touchBegin, walk);
   Value endTile = arith::DivSIOp::create(e, e.add(touchEnd, e.constant(position, op.getWalkRows() - 1)), walk);
+  Value first = e.toI64(firstTile), last = e.toI64(endTile);
+  if (op.getPart()) {
+    Value part = e.toI64(scalar(op.getPart())), parts = e.constant(op.getParts());
+    Value tiles =
+        e.maxSigned(e.sub(last, first), e.constant(0)); // nothing is visible where the end lies before the begin
+    auto cut = [&](Value number) { return Value(arith::DivSIOp::create(e, e.mul(tiles, number), parts)); };
+    last = e.add(first, cut(e.add(part, e.constant(1))));
+    first = e.add(first, cut(part));
+  }
   LogicalResult result = success();
-  e.loop(e.toI64(firstTile), e.toI64(endTile), 1, [&](Value tile) {
+  e.loop(first, last, 1, [&](Value tile) {
     Value row = e.mul(e.toPosition(position, tile), walk), end = e.add(row, walk);
     Value beyond = e.compare(CmpIPredicate::sgt, end, length);
     scalars.map(body.getArgument(0), row);

@@ -111,6 +111,33 @@ void emitSoftmaxUpdate(Emitter &e, const TileBuffer &m, const TileBuffer &l, con
   });
 }
 
+void emitMerge(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &otherM,
+               const TileBuffer &otherL, const TileBuffer &otherO) {
+  forEachPanel(e, o.rows, [&](Value panel) {
+    PanelColumns ms(e, m, panel), ls(e, l, panel), os(e, o, panel);
+    PanelColumns otherMs(e, otherM, panel), otherLs(e, otherL, panel), otherOs(e, otherO, panel);
+    Value first = e.constant(0);
+    Emitter::Carried factors, otherFactors;
+    for (int64_t v = 0; v < os.vectors(); ++v) {
+      Value a = ms.load(first, v), b = otherMs.load(first, v), max = e.maxOrSecond(a, b);
+      // Neither has seen anything: measured from 0, exp(-inf - 0) is 0 and not NaN.
+      Value nothing = e.compare(CmpFPredicate::OEQ, max, e.splat(-kInfinity));
+      Value reference = e.select(nothing, e.splat(0.0), max);
+      factors.push_back(expNonPositive(e, e.sub(a, reference)));
+      otherFactors.push_back(expNonPositive(e, e.sub(b, reference)));
+      Value sum = e.fma(otherLs.load(first, v), otherFactors[v], e.mul(ls.load(first, v), factors[v]));
+      ls.store(sum, first, v);
+      ms.store(max, first, v);
+    }
+    forEachColumn(e, o, [&](Value column) {
+      for (int64_t v = 0; v < os.vectors(); ++v) {
+        Value own = e.mul(os.load(column, v), factors[v]);
+        os.store(e.fma(otherOs.load(column, v), otherFactors[v], own), column, v);
+      }
+    });
+  });
+}
+
 void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &lse,
                        const TileBuffer &rest) {
   forEachPanel(e, o.rows, [&](Value panel) {

@@ -14,6 +14,10 @@ namespace tilewright::cpu {
 void emitSoftmaxUpdate(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &s,
                        const TileBuffer &p);
 
+/// (m, l, o) = the state of both sets of keys, in place (tw.merge). Exact where one of them has seen nothing.
+void emitMerge(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &otherM,
+               const TileBuffer &otherL, const TileBuffer &otherO);
+
 /// o = o / l, lse = m + ln l rounded, rest = m + ln l - lse; 0, -inf and 0 for a row that has seen nothing. `lse` and
 /// `rest` may lie where l and m do.
 void emitSoftmaxFinish(Emitter &e, const TileBuffer &m, const TileBuffer &l, const TileBuffer &o, const TileBuffer &lse,

@@ -29,8 +29,8 @@ void Sm90Scheduler::consume() {
   if (hasScoreFunction())
     scores = b.variable("scores", "tw::NaturalScores");
   else
-    scores = b.name("scores", b.value("tw::makeRawScores", {b.argument("scale", b.getF32Type())},
-                                      b.object("tw::RawScores")));
+    scores = b.name("scores",
+                    b.value("tw::makeRawScores", {b.argument("scale", b.getF32Type())}, b.object("tw::RawScores")));
   takeFirstTile();
   skipUnseenTiles();
   b.whileTrue(blockIsValid(), [&] {
@@ -40,8 +40,9 @@ void Sm90Scheduler::consume() {
         step(/*masked=*/true);
         return;
       }
-      // Most tiles are visible as a whole: their loop holds nothing else.
-      Value hot = b.expression("$0 & !visit.partial & !$1", {visitIsValid(), unseen}, b.getI1Type());
+      // Most tiles are visible as a whole: their loop holds nothing else. Which loop a visit takes depends on nothing
+      // that the warps of a group may differ in, since they issue products together.
+      Value hot = b.expression("$0 & !visit.partial", {visitIsValid()}, b.getI1Type());
       b.whileTrue(hot, [&] { step(/*masked=*/false); });
       b.ifTrue(visitIsValid(), [&] { step(/*masked=*/true); });
     });
@@ -71,25 +72,23 @@ void Sm90Scheduler::startTile() {
   s = b.variable("s", "tw::Accumulator<16, kTileKV>");
   p = b.variable("p", "tw::Probabilities<Element, kTileKV>");
   b.call(".waitFull", {ringQ});
-  queryDescriptor = b.name(
-      "queryDescriptor",
-      b.expression("tw::alongLines(shared + kOffsetQ + $0 * TileQ::bytes + $1 * 64 * 128)",
-                   {b.field(ringQ, "slot", b.i32()), group}, b.object("tw::UInt64")));
+  queryDescriptor =
+      b.name("queryDescriptor", b.expression("tw::alongLines(shared + kOffsetQ + $0 * TileQ::bytes + $1 * 64 * 128)",
+                                             {b.field(ringQ, "slot", b.i32()), group}, b.object("tw::UInt64")));
   b.call(".waitFull", {ringK});
   b.call("multiplyQK", {s, queryDescriptor, keyDescriptor()});
   b.call("waitScores", {s});
   b.call(".release", {ringK});
   scoreVisit(/*masked=*/true);
   exactSoftmax();
-  unseen = b.name("unseen", b.value(".someUnseen", {rows}, b.getI1Type()));
+  if (isLazy()) bound = b.name("bound", sumBound());
   b.call(".round", {p, s});
   b.assign(visit, nextVisit());
 }
 
 void Sm90Scheduler::issueProducts() {
   b.call(".waitFull", {ringK});
-  if (hopper.overlapsBetween)
-    b.call("tw::syncNamed", {b.expression("1 + $0", {group}, b.i32())}, "256");
+  if (hopper.overlapsBetween) b.call("tw::syncNamed", {b.expression("1 + $0", {group}, b.i32())}, "256");
   b.call("multiplyQK", {s, queryDescriptor, keyDescriptor()});
   b.call(".waitFull", {ringV});
   b.call("multiplyPV", {o, p, valueDescriptor()});
@@ -110,7 +109,7 @@ void Sm90Scheduler::step(bool masked) {
   scoreVisit(masked);
   if (masked) {
     exactSoftmax();
-    b.assign(unseen, b.value(".someUnseen", {rows}, b.getI1Type()));
+    if (isLazy()) b.assign(bound, sumBound());
   } else {
     lazySoftmax();
     b.call(".release", {ringK});
@@ -119,8 +118,7 @@ void Sm90Scheduler::step(bool masked) {
     b.call("waitOutput", {o, p});
     b.call(".release", {ringV});
   }
-  if (masked)
-    b.ifTrue(moved, [&] { b.call("tw::scaleRows", {o, b.field(rows, "factor", b.object("float *"))}); });
+  if (masked) b.ifTrue(moved, [&] { b.call("tw::scaleRows", {o, b.field(rows, "factor", b.object("float *"))}); });
   b.call(".round", {p, s});
   b.assign(visit, nextVisit());
 }
@@ -132,8 +130,9 @@ void Sm90Scheduler::scoreVisit(bool masked) {
   if (score.getFn())
     b.call("tw::applyScore", {s, scale, rowPosition(), visitRow(), scoreLambda(score.getFnAttr(), head)});
   else // The maximum is taken before scaling, which needs a positive scale: any other moves into the products.
-    b.ifTrue(b.expression("!($0 > 0.f)", {scale}, b.getI1Type()),
-             [&] { b.call(".scaleBy", {s, b.value("tw::signOfScale", {scale}, b.getF32Type())}); });
+    b.ifTrue(b.expression("!($0 > 0.f)", {scale}, b.getI1Type()), [&] {
+      b.call(".scaleBy", {s, b.value("tw::signOfScale", {scale}, b.getF32Type())});
+    });
   if (masked) maskVisit();
 }
 
@@ -146,31 +145,36 @@ void Sm90Scheduler::maskVisit() {
 }
 
 void Sm90Scheduler::exactSoftmax() {
-  moved = b.name("moved", b.value("tw::updateMaxima", {s, rows, scores, threshold(options.rescaleThreshold)},
-                                  b.getI1Type()));
+  moved = b.name("moved",
+                 b.value("tw::updateMaxima", {s, rows, scores, threshold(options.rescaleThreshold)}, b.getI1Type()));
   sums = b.variable("sums", "tw::RowPair");
-  b.call("tw::exponentiate", {s, sums, rows, scores});
+  b.call("tw::exponentiateExactly", {s, sums, rows, scores});
   b.call(".add", {rows, sums});
+}
+
+/// What probabilities may add up to before the maxima are looked at: fp16 holds 65504.
+Value Sm90Scheduler::sumBound() {
+  double most = std::exp2(std::min(15.0, options.rescaleThreshold + 7));
+  return b.value(".sumBound", {rows, scores, threshold(most)}, b.getF32Type());
 }
 
 void Sm90Scheduler::lazySoftmax() {
   sums = b.variable("sums", "tw::RowPair");
   b.call("tw::exponentiate", {s, sums, rows, scores});
-  // What probabilities may add up to before the maxima are looked at: fp16 holds 65504.
-  double bound = std::exp2(std::min(15.0, options.rescaleThreshold + 7));
-  b.ifTrue(b.value("tw::outgrew", {sums, threshold(bound)}, b.getI1Type()), [&] {
+  b.ifTrue(b.value("tw::outgrew", {sums, bound}, b.getI1Type()), [&] {
     if (hopper.overlapsWithin) b.call("waitOutput", {o, p});
     b.call("tw::recomputeScores",
            {s,
-            b.expression("shared + kOffsetQ + $0 * TileQ::bytes + $1 * 128",
-                         {b.field(ringQ, "slot", b.i32()), warpRow}, b.object("tw::UInt32")),
+            b.expression("shared + kOffsetQ + $0 * TileQ::bytes + $1 * 128", {b.field(ringQ, "slot", b.i32()), warpRow},
+                         b.object("tw::UInt32")),
             b.expression("shared + kOffsetK + $0 * TileK::bytes", {b.field(ringK, "slot", b.i32())},
                          b.object("tw::UInt32"))},
            "Element, TileQ, TileK");
     scoreVisit(/*masked=*/false);
     b.call("tw::updateMaxima", {s, rows, scores, threshold(0)});
     b.call("tw::scaleRows", {o, b.field(rows, "factor", b.object("float *"))});
-    b.call("tw::exponentiate", {s, sums, rows, scores});
+    b.call("tw::exponentiateExactly", {s, sums, rows, scores});
+    b.assign(bound, sumBound());
   });
   b.call(".add", {rows, sums});
 }

@@ -47,8 +47,9 @@ void Sm90Scheduler::declareConstants() {
 
 void Sm90Scheduler::declareProducts() {
   const int64_t outputColumns = roundUp(dim("v"), 16);
-  WgmmaProduct scoresProduct{"multiplyQK", storedType(), walkRows, stepsAlongLines(dim("q"), ownRows),
-                             stepsAlongLines(dim("q"), walkRows), false};
+  WgmmaProduct scoresProduct{
+      "multiplyQK", storedType(), walkRows, stepsAlongLines(dim("q"), ownRows), stepsAlongLines(dim("q"), walkRows),
+      false};
   WgmmaProduct outputProduct{"multiplyPV", storedType(), outputColumns, {}, stepsAcrossLines(walkRows), true};
   declare(scoresProduct.text());
   declare(outputProduct.text());

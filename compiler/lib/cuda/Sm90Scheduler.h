@@ -60,6 +60,7 @@ private:
   /// Maxima first, then exponentials: right for every tile.
   void exactSoftmax();
   /// Exponentials relative to the maxima so far, and the exact way only if they outgrew those.
+  mlir::Value sumBound();
   void lazySoftmax();
   void finishTile();
   Value keyDescriptor();
@@ -74,7 +75,7 @@ private:
   Sm90Options hopper;
   int64_t groups; ///< Consumer warp groups.
   Value group, ringQ, ringK, ringV, tiles, walkOf, visit;
-  Value warpRow, scores, rows, o, s, p, sums, moved, unseen, queryDescriptor;
+  Value warpRow, scores, rows, o, s, p, sums, moved, bound, queryDescriptor;
 };
 
 } // namespace tilewright

@@ -1,7 +1,9 @@
-// tw-tile: writes one kernel of a tw.attention as a loop over tiles, and moves its mask and score regions into functions.
+// tw-tile: writes one kernel of a tw.attention as a loop over tiles, and moves its mask and score regions into
+// functions.
 //
-// The kernels are FlashAttention-2's (Dao 2023): forward is algorithm 1; delta, dkv and dq together are algorithm 2, cut
-// in two loops so that no two blocks add to the same gradient; delta, fused and convert are algorithm 2 as it stands.
+// The kernels are FlashAttention-2's (Dao 2023): forward is algorithm 1; delta, dkv and dq together are algorithm 2,
+// cut in two loops so that no two blocks add to the same gradient; delta, fused and convert are algorithm 2 as it
+// stands. A forward in parts and its merge are Flash-Decoding's (Dao, Haziza, Massa and Sizov 2023).
 #include "tilewright/passes/Passes.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -48,8 +50,8 @@ FlatSymbolRefAttr outline(tw::AttentionOp attention, Region &region, StringRef s
 /// Builds the kernels' bodies.
 class KernelWriter {
 public:
-  KernelWriter(tw::AttentionOp attention, int64_t tileQ, int64_t tileKV)
-      : attention(attention), builder(attention.getLoc(), attention), tileQ(tileQ), tileKV(tileKV),
+  KernelWriter(tw::AttentionOp attention, int64_t tileQ, int64_t tileKV, int64_t splitKV)
+      : attention(attention), builder(attention.getLoc(), attention), tileQ(tileQ), tileKV(tileKV), splitKV(splitKV),
         dimQK(attention.getDimQk()), dimV(attention.getDimV()), group(attention.getGroup()),
         stored(attention.getDtype()), position(attention.getPosition()) {
     std::string name = attention.getSymName().str();
@@ -63,21 +65,27 @@ public:
 
   LogicalResult write(StringRef role, StringRef symbol) {
     bool ownsKV = role == "dkv" || role == "fused";
-    auto kernel = tw::KernelOp::create(builder, symbol, role, ownsKV ? tileKV : tileQ, ownsKV ? tileQ : tileKV, group);
+    auto kernel = tw::KernelOp::create(builder, symbol, role, ownsKV ? tileKV : tileQ, ownsKV ? tileQ : tileKV, group,
+                                       role == "forward" ? splitKV : 1);
     Block *body = builder.createBlock(&kernel.getBody());
-    for (int i = 0; i < 5; ++i) body->addArgument(position, builder.getLoc());
+    bool inParts = kernel.getParts() > 1;
+    for (int i = 0; i < (inParts ? 6 : 5); ++i)
+      body->addArgument(position, builder.getLoc());
     row = body->getArgument(0);
     head = body->getArgument(1);
     batch = body->getArgument(2);
+    if (inParts) part = body->getArgument(5);
     if (role == "forward") writeForward();
     else if (role == "delta") writeDelta();
     else if (role == "dq") writeDQ();
     else if (role == "dkv") writeDKV(/*addsDQ=*/false);
     else if (role == "fused") writeDKV(/*addsDQ=*/true);
     else if (role == "convert") writeConvert();
+    else if (role == "merge")
+      writeMerge();
     else
       return attention.emitOpError("unknown kernel role '")
-             << role << "': expected forward, delta, dq, dkv, fused or convert";
+             << role << "': expected forward, delta, dq, dkv, fused, convert or merge";
     tw::YieldOp::create(builder);
     return success();
   }
@@ -120,8 +128,7 @@ private:
 
   Value kvHead() {
     if (group == 1) return head;
-    Value size = arith::ConstantOp::create(builder, builder.getIntegerAttr(position, group));
-    return arith::DivSIOp::create(builder, head, size);
+    return arith::DivSIOp::create(builder, head, positionOf(group));
   }
 
   /// A foreach_tile along `axis` carrying `inits`; `body` gets (row, partial, carried) and returns the next ones.
@@ -130,8 +137,8 @@ private:
     bool kv = axis == "kv";
     bool interval = attention->hasAttr(kv ? "interval_kv" : "interval_q");
     auto loop = tw::ForeachTileOp::create(
-        builder, inits.getTypes(), axis, row, ofHead, batch, inits, kv ? tileQ : tileKV, kv ? tileKV : tileQ,
-        (kv ? kvBounds : qBounds).getValue(), interval ? FlatSymbolRefAttr() : classes, interval);
+        builder, inits.getTypes(), axis, row, ofHead, batch, part, inits, kv ? tileQ : tileKV, kv ? tileKV : tileQ,
+        (kv ? kvBounds : qBounds).getValue(), interval ? FlatSymbolRefAttr() : classes, interval, part ? splitKV : 1);
     OpBuilder::InsertionGuard guard(builder);
     Block *block = builder.createBlock(&loop.getBody());
     block->addArgument(position, builder.getLoc());
@@ -142,22 +149,52 @@ private:
     return loop.getResults();
   }
 
+  Value positionOf(int64_t value) {
+    return arith::ConstantOp::create(builder, builder.getIntegerAttr(position, value));
+  }
+
+  /// (-inf, 0, 0), the state of rows that have seen nothing.
+  SmallVector<Value> emptyState() {
+    return {fill(-std::numeric_limits<float>::infinity(), f32(tileQ, 1)), fill(0, f32(tileQ, 1)),
+            fill(0, f32(tileQ, dimV))};
+  }
+
+  void finish(ValueRange state) {
+    auto finish = tw::SoftmaxFinishOp::create(builder, state[0], state[1], state[2]);
+    store(finish.getOResult(), "o");
+    store(finish.getLse(), "lse");
+    store(finish.getRest(), "lse_rest");
+  }
+
   void writeForward() {
     Value kv = kvHead();
     Value q = load("q", head, row, tileQ, dimQK);
-    Value m = fill(-std::numeric_limits<float>::infinity(), f32(tileQ, 1));
-    Value l = fill(0, f32(tileQ, 1)), o = fill(0, f32(tileQ, dimV));
-    ValueRange state = foreachTile("kv", head, {m, l, o}, [&](Value kRow, Value partial, ValueRange carried) {
+    ValueRange state = foreachTile("kv", head, emptyState(), [&](Value kRow, Value partial, ValueRange carried) {
       Value k = load("k", kv, kRow, tileKV, dimQK);
       Value s = scoreAndMask(dotTransposed(q, k), partial, row, kRow, head, false);
       auto update = tw::SoftmaxUpdateOp::create(builder, carried[0], carried[1], carried[2], s);
       Value v = load("v", kv, kRow, tileKV, dimV);
       return SmallVector<Value>{update.getMNext(), update.getLNext(), dot(update.getP(), v, update.getONext())};
     });
-    auto finish = tw::SoftmaxFinishOp::create(builder, state[0], state[1], state[2]);
-    store(finish.getOResult(), "o");
-    store(finish.getLse(), "lse");
-    store(finish.getRest(), "lse_rest");
+    if (!part) return finish(state);
+    tw::StoreStateOp::create(builder, state[0], state[1], state[2], batch, head, row, part, splitKV);
+  }
+
+  /// States of parts in their order, so that the result does not depend on which part was ready first.
+  void writeMerge() {
+    SmallVector<Value> state = emptyState();
+    auto loop = scf::ForOp::create(builder, positionOf(0), positionOf(splitKV), positionOf(1), state);
+    {
+      OpBuilder::InsertionGuard guard(builder);
+      builder.setInsertionPointToStart(loop.getBody());
+      auto next = tw::LoadStateOp::create(builder, state[0].getType(), state[1].getType(), state[2].getType(), batch,
+                                          head, row, loop.getInductionVar(), splitKV, stored);
+      ValueRange carried = loop.getRegionIterArgs();
+      auto merged =
+          tw::MergeOp::create(builder, carried[0], carried[1], carried[2], next.getM(), next.getL(), next.getO());
+      scf::YieldOp::create(builder, merged.getResults());
+    }
+    finish(loop.getResults());
   }
 
   void writeDelta() {
@@ -208,11 +245,8 @@ private:
     if (group == 1) {
       sums = llvm::to_vector(overHead(head, sums));
     } else { // the group's q heads in turn
-      auto constant = [&](int64_t value) -> Value {
-        return arith::ConstantOp::create(builder, builder.getIntegerAttr(position, value));
-      };
-      Value first = arith::MulIOp::create(builder, head, constant(group));
-      auto loop = scf::ForOp::create(builder, constant(0), constant(group), constant(1), sums);
+      Value first = arith::MulIOp::create(builder, head, positionOf(group));
+      auto loop = scf::ForOp::create(builder, positionOf(0), positionOf(group), positionOf(1), sums);
       OpBuilder::InsertionGuard guard(builder);
       builder.setInsertionPointToStart(loop.getBody());
       Value qHead = arith::AddIOp::create(builder, first, loop.getInductionVar());
@@ -235,10 +269,11 @@ private:
 
   tw::AttentionOp attention;
   ImplicitLocOpBuilder builder;
-  int64_t tileQ, tileKV, dimQK, dimV, group;
+  int64_t tileQ, tileKV, splitKV, dimQK, dimV, group;
   Type stored, position;
   FlatSymbolRefAttr kvBounds, qBounds, classes, mask, score, scoreGradient;
   Value row, head, batch;
+  Value part; ///< Null in a kernel of one part
 };
 
 struct TilePass : impl::TileBase<TilePass> {
@@ -247,7 +282,7 @@ struct TilePass : impl::TileBase<TilePass> {
   void runOnOperation() override {
     SmallVector<tw::AttentionOp> problems(getOperation().getOps<tw::AttentionOp>());
     for (tw::AttentionOp attention : problems) {
-      if (failed(KernelWriter(attention, tileQ, tileKV).write(role, symbol))) return signalPassFailure();
+      if (failed(KernelWriter(attention, tileQ, tileKV, splitKV).write(role, symbol))) return signalPassFailure();
       attention.erase();
     }
   }

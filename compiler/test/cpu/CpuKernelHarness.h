@@ -7,11 +7,13 @@
 #include "tilewright/Kernel.h"
 #include "tilewright/cpu/HostObject.h"
 #include "tilewright/reference/Verify.h"
+#include "tilewright/tensor/AlignedBuffer.h"
 #include "tilewright/tensor/Random.h"
 #include "tilewright/tensor/Table.h"
 #include <cstring>
 #include <doctest/doctest.h>
 #include <limits>
+#include <map>
 
 namespace tilewright::test {
 
@@ -28,6 +30,48 @@ inline std::vector<Target> runnableTargets() {
     targets.push_back(target);
   }
   return targets;
+}
+
+inline Target widest() { return runnableTargets().front(); }
+
+/// Two batch entries of two heads, forward and gradients.
+inline Problem problemOf(int64_t sq, int64_t sk, int64_t dim, DType dtype = DType::F32) {
+  Problem p;
+  p.batch = 2;
+  p.headsQ = p.headsKV = 2;
+  p.seqQ = sq;
+  p.seqKV = sk;
+  p.dimQK = p.dimV = dim;
+  p.dtype = dtype;
+  p.layout = Layout::BHSD;
+  p.direction = Direction::Backward;
+  return p;
+}
+
+inline Table intTable(std::vector<int32_t> elements, std::vector<int64_t> shape) {
+  Expected<Table> table = Table::ofInts(elements, std::move(shape), "table");
+  REQUIRE(table);
+  return std::move(*table);
+}
+
+/// Code of a plan, compiled once in this process: lengths, strides and data do not enter it, so most of the problems of
+/// a test share theirs.
+struct CompiledCode {
+  std::unique_ptr<HostCode> code;
+  int64_t scratchBytes = 0;
+};
+
+inline const CompiledCode &compiledCode(const KernelPlan &plan) {
+  static std::map<std::string, CompiledCode> known;
+  auto [entry, isNew] = known.try_emplace(plan.canonicalText());
+  if (!isNew) return entry->second;
+  Compiler compiler;
+  Expected<GeneratedCode> generated = compiler.generate(plan);
+  if (!generated) FAIL(generated.error().text() << "\n" << generated.error().log);
+  Expected<std::unique_ptr<HostCode>> code = compiler.loadHostCode(generated->object, generated->symbol);
+  if (!code) FAIL(code.error().text());
+  entry->second = {std::move(*code), generated->scratchBytes};
+  return entry->second;
 }
 
 /// A tensor followed, in every head, by rows of NaN that belong to nobody.
@@ -84,6 +128,7 @@ struct CpuRun {
   std::vector<Table> tables;
   GuardedTensor q, k, v, dO, o, dQ, dK, dV;
   std::vector<float> lse, lseRest, delta;
+  AlignedBuffer partials;
   std::optional<KernelArgs> ownArgs; ///< Used instead of the tensors above, if set.
 
   CpuRun(const Problem &p, uint64_t seed, DataPattern pattern = DataPattern::Normal) : problem(p) {
@@ -116,6 +161,7 @@ struct CpuRun {
     a.lse = lse.data();
     a.lseRest = lseRest.data();
     a.delta = delta.data();
+    a.partials = partials.as<float>();
     for (size_t i = 0; i < tables.size(); ++i)
       a.tables[i] = tables[i].ref();
     return a;
@@ -135,15 +181,15 @@ struct CpuRun {
       roles.insert(roles.end(), {KernelRole::Delta, KernelRole::DKV, KernelRole::DQ});
     Expected<ScheduleOverrides> overrides = ScheduleOverrides::parse(schedule);
     REQUIRE(overrides);
-    for (KernelRole role : roles) {
-      Expected<KernelPlan> plan = KernelPlan::make(problem, target, role, *overrides);
+    for (size_t i = 0; i < roles.size(); ++i) {
+      Expected<KernelPlan> plan = KernelPlan::make(problem, target, roles[i], *overrides);
       if (!plan) FAIL(plan.error().text());
-      Compiler compiler;
-      Expected<GeneratedCode> generated = compiler.generate(*plan);
-      if (!generated) FAIL(generated.error().text() << "\n" << generated.error().log);
-      Expected<std::unique_ptr<HostCode>> code = compiler.loadHostCode(generated->object, generated->symbol);
-      if (!code) FAIL(code.error().text());
-      launch(**code, *plan, generated->scratchBytes);
+      if (roles[i] == KernelRole::Forward && plan->schedule.splitKV > 1) {
+        roles.insert(roles.begin() + 1, KernelRole::Merge);
+        preparePartials(*plan);
+      }
+      const CompiledCode &compiled = compiledCode(*plan);
+      launch(*compiled.code, *plan, compiled.scratchBytes);
     }
   }
 
@@ -157,24 +203,40 @@ struct CpuRun {
   }
 
 private:
+  /// States start as NaN and are followed by a canary.
+  void preparePartials(const KernelPlan &plan) {
+    const int64_t bytes = partialsBytes(plan, args());
+    Expected<AlignedBuffer> made = AlignedBuffer::zeros(bytes + kCanary, "partials");
+    REQUIRE(made);
+    partials = std::move(*made);
+    std::memset(partials.data(), 0xff, bytes + kCanary);
+  }
+
+  static bool canaryLives(const char *end) {
+    for (int64_t i = 0; i < kCanary; ++i)
+      if (static_cast<unsigned char>(end[i]) != 0xff) return false;
+    return true;
+  }
+
   void launch(const HostCode &code, const KernelPlan &plan, int64_t scratchBytes) {
-    bool keys = plan.role == KernelRole::DKV;
-    int64_t rows = keys ? plan.schedule.tileKV : plan.schedule.tileQ;
-    int64_t length = keys ? problem.seqKV : problem.seqQ, heads = keys ? problem.headsKV : problem.headsQ;
-    int64_t blocks = (length + rows - 1) / rows * heads * problem.batch;
+    KernelArgs a = args();
+    Expected<int64_t> blocks = blockCount(plan, a);
+    REQUIRE(blocks);
+    if (*blocks == 0) return;
+    REQUIRE(checkArgs(plan, a));
     // Scratch starts as NaN and is followed by a canary.
-    constexpr int64_t kCanary = 64;
     Expected<AlignedBuffer> scratch = AlignedBuffer::zeros(scratchBytes + kCanary, "scratch");
     REQUIRE(scratch);
-    auto *bytes = reinterpret_cast<unsigned char *>(scratch->data());
+    char *bytes = scratch->data();
     std::memset(bytes, 0xff, scratchBytes + kCanary);
-    KernelArgs a = args();
-    int64_t half = blocks / 2; // two ranges, as two threads would take them
-    code.run(a, half, blocks, bytes);
+    int64_t half = *blocks / 2; // two ranges, as two threads would take them
+    code.run(a, half, *blocks, bytes);
     code.run(a, 0, half, bytes);
-    for (int64_t i = 0; i < kCanary; ++i)
-      REQUIRE(bytes[scratchBytes + i] == 0xff);
+    REQUIRE(canaryLives(bytes + scratchBytes));
+    if (int64_t size = partialsBytes(plan, a)) REQUIRE(canaryLives(partials.data() + size));
   }
+
+  static constexpr int64_t kCanary = 64;
 };
 
 /// Runs and verifies one problem on one target.

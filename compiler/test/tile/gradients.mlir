@@ -22,5 +22,5 @@
 // DELTA: tw.row_dot
 // DELTA: tw.store {{.*}} "delta"
 
-// BAD: unknown kernel role 'sideways': expected forward, delta, dq, dkv, fused or convert
+// BAD: unknown kernel role 'sideways': expected forward, delta, dq, dkv, fused, convert or merge
 tw.attention @a {dim_qk = 64 : i64, dim_v = 32 : i64, group = 2 : i64, dtype = f16, position = i32} mask {} score {} score_gradient {}

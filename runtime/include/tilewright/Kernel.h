@@ -31,9 +31,10 @@ struct PrepareReport {
   bool cacheHit() const { return origin != KernelOrigin::Compiled; }
 };
 
-/// Blocks of a launch: Forward, DQ, Delta and Convert have ceil(seqQ / tileQ) * headsQ * batch, DKV and Fused have
-/// ceil(seqKV / tileKV) * headsKV * batch. Block x is tile x % tiles of head x / tiles % heads of batch entry
-/// x / tiles / heads. More than 2^31 - 1 and sizes below 0 are errors.
+/// Blocks of a launch: Forward has ceil(seqQ / tileQ) * headsQ * batch * splitKV; DQ, Delta, Convert and Merge have
+/// ceil(seqQ / tileQ) * headsQ * batch; DKV and Fused have ceil(seqKV / tileKV) * headsKV * batch. Block x is tile
+/// x % tiles of head x / tiles % heads of batch entry x / tiles / heads; of a split Forward, block x is part
+/// x % splitKV of what block x / splitKV would be. More than 2^31 - 1 and sizes below 0 are errors.
 Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args);
 
 /// Arguments with the problem's batch, head counts, lengths (elements) and scale; pointers are null.
@@ -47,6 +48,10 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args);
 /// ceil(seqQ / tileQ) * tileQ * (dimQK padded to whole fragments of the column warps, and 8 row sums without a score
 /// function). 0 for other roles. A problem's Fused and Convert plans agree.
 int64_t dqSumsBytes(const KernelPlan &plan, const KernelArgs &args);
+
+/// Bytes of KernelArgs::partials for a Forward that splits keys, or its Merge, and the sizes in `args`: 4 * batch *
+/// headsQ * ceil(seqQ / tileQ) * splitKV * tileQ * (dimV + 2). 0 for others. Negative sizes count as 0.
+int64_t partialsBytes(const KernelPlan &plan, const KernelArgs &args);
 
 /// One cuLaunchKernel in the device's primary context: `blocks` x 1 x 1 blocks; nothing to do where that is 0.
 struct LaunchCall {

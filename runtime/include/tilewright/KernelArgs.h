@@ -41,9 +41,13 @@ struct KernelArgs {
   /// matters where scores are large; beside 3e38, lse has no room for the logarithm of the sum at all. Forward writes it
   /// for the gradients of the same target; without it they take lse as it stands.
   float *lseRest = nullptr;
+  /// Workspace of a forward that splits keys: partialsBytes() bytes, 64-byte aligned. Forward writes the states of all
+  /// parts, Merge reads them. (batch, headsQ, q tiles, parts); each state is m and l (tile_q floats each), then o
+  /// (tile_q x dimV, in the family's own order).
+  float *partials = nullptr;
 };
 
 static_assert(sizeof(TensorRef) == 32 && sizeof(TableRef) == 40);
-static_assert(sizeof(KernelArgs) == 8 * 32 + 16 + 24 + kMaxTables * 40 + 16);
+static_assert(sizeof(KernelArgs) == 8 * 32 + 16 + 24 + kMaxTables * 40 + 24);
 
 } // namespace tilewright

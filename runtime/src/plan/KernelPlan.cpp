@@ -16,6 +16,13 @@ Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &targ
     if (Status status = plan.validate(); !status) return propagate(status);
     return plan;
   }
+  if (role == KernelRole::Merge) { // reads the states where Forward puts them
+    Expected<KernelPlan> forward = make(problem, target, KernelRole::Forward, overrides);
+    if (!forward) return forward;
+    KernelPlan plan{problem, mergeScheduleOf(forward->schedule), target, role};
+    if (Status status = plan.validate(); !status) return propagate(status);
+    return plan;
+  }
   // Fields that the user leaves open follow those that are set: the best default that fits them, and if none does, with
   // as many warps as its rows take.
   Status first;
@@ -40,7 +47,8 @@ Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &targ
 
 Status KernelPlan::validate() const {
   if (Status status = problem.validate(); !status) return status;
-  if (role != KernelRole::Forward && problem.direction == Direction::Forward)
+  const bool forward = role == KernelRole::Forward || role == KernelRole::Merge;
+  if (!forward && problem.direction == Direction::Forward)
     return fail(Stage::Plan,
                 fmt::format("role: {} computes gradients, but the problem's direction is forward", toString(role)));
   return schedule.validate(problem, target, role);
@@ -51,6 +59,10 @@ std::string KernelPlan::canonicalText() const {
   // Delta reads O and dO alone: one kernel serves every mask, score and head group.
   if (role == KernelRole::Delta)
     return text + fmt::format("schedule=tile_q={},warps={}\ndim_v={}\ndtype={}\n", schedule.tileQ, schedule.warps,
+                              problem.dimV, toString(problem.dtype));
+  // So does Merge with states.
+  if (role == KernelRole::Merge)
+    return text + fmt::format("schedule=tile_q={},split_kv={}\ndim_v={}\ndtype={}\n", schedule.tileQ, schedule.splitKV,
                               problem.dimV, toString(problem.dtype));
   // Convert reads sums, whatever they are the sums of; to centre them it needs the mask too.
   if (role == KernelRole::Convert && !centresSums(problem))
@@ -66,8 +78,10 @@ std::string KernelPlan::symbol() const {
   std::string dims = problem.dimQK == problem.dimV ? fmt::format("d{}", problem.dimQK)
                                                    : fmt::format("d{}x{}", problem.dimQK, problem.dimV);
   if (role == KernelRole::Convert) dims = fmt::format("d{}", problem.dimQK);
-  if (role == KernelRole::Delta) dims = fmt::format("d{}", problem.dimV);
+  if (role == KernelRole::Delta || role == KernelRole::Merge) dims = fmt::format("d{}", problem.dimV);
   std::string tiles = fmt::format("m{}n{}s{}w{}", schedule.tileQ, schedule.tileKV, schedule.stages, schedule.warps);
+  if (schedule.splitKV > 1) tiles += fmt::format("p{}", schedule.splitKV);
+  if (role == KernelRole::Merge) tiles = fmt::format("m{}p{}", schedule.tileQ, schedule.splitKV);
   if (role == KernelRole::Convert) tiles = fmt::format("m{}c{}", schedule.tileQ, schedule.columnWarps);
   if (role == KernelRole::Delta) tiles = fmt::format("m{}w{}", schedule.tileQ, schedule.warps);
   return fmt::format("tw_{}_{}_{}_{}_{}", toString(role), toString(problem.dtype), dims, tiles, hash().substr(0, 8));

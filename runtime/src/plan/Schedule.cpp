@@ -20,15 +20,18 @@ std::string_view toString(KernelRole role) {
     return "fused";
   case KernelRole::Convert:
     return "convert";
+  case KernelRole::Merge:
+    return "merge";
   }
   return "unknown role";
 }
 
 Expected<KernelRole> parseKernelRole(std::string_view text) {
   for (KernelRole role : {KernelRole::Forward, KernelRole::Delta, KernelRole::DQ, KernelRole::DKV, KernelRole::Fused,
-                          KernelRole::Convert})
+                          KernelRole::Convert, KernelRole::Merge})
     if (text == toString(role)) return role;
-  return fail(Stage::Input, fmt::format("expected forward, delta, dq, dkv, fused or convert, found \"{}\"", text));
+  return fail(Stage::Input,
+              fmt::format("expected forward, delta, dq, dkv, fused, convert or merge, found \"{}\"", text));
 }
 
 std::string_view nameOf(Order order) { return order == Order::Plain ? "plain" : "longest_first"; }
@@ -64,10 +67,15 @@ Status Schedule::validate(const Problem &problem, const Target &target, KernelRo
   return target.isCpu() ? checkCpu(*this, problem, role) : checkCuda(*this, problem, target, role);
 }
 
+std::vector<KernelRole> forwardRoles(const Schedule &forward) {
+  if (forward.splitKV == 1) return {KernelRole::Forward};
+  return {KernelRole::Forward, KernelRole::Merge};
+}
+
 std::string Schedule::canonicalText() const {
   return fmt::format("tile_q={},tile_kv={},stages={},warps={},column_warps={},blocks_per_sm={},order={},"
-                     "overlap={},rescale_threshold={}",
-                     tileQ, tileKV, stages, warps, columnWarps, blocksPerSM, nameOf(order), nameOf(overlap),
+                     "overlap={},split_kv={},rescale_threshold={}",
+                     tileQ, tileKV, stages, warps, columnWarps, blocksPerSM, nameOf(order), nameOf(overlap), splitKV,
                      rescaleThreshold);
 }
 
@@ -80,6 +88,7 @@ void to_json(nlohmann::json &json, const Schedule &schedule) {
           {"blocks_per_sm", schedule.blocksPerSM},
           {"order", nameOf(schedule.order)},
           {"overlap", nameOf(schedule.overlap)},
+          {"split_kv", schedule.splitKV},
           {"rescale_threshold", schedule.rescaleThreshold}};
 }
 
@@ -94,6 +103,7 @@ Expected<Schedule> scheduleFromJson(const nlohmann::json &json) {
   object.read("blocks_per_sm", schedule.blocksPerSM);
   object.readName("order", schedule.order, parseOrder);
   object.readName("overlap", schedule.overlap, parseOverlap);
+  object.read("split_kv", schedule.splitKV);
   object.read("rescale_threshold", schedule.rescaleThreshold);
   if (Status status = object.finish(); !status) return propagate(status);
   if (Status status = checkFields(schedule); !status) return propagate(status);

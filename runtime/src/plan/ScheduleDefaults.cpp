@@ -3,6 +3,7 @@
 #include "ScheduleLimits.h"
 #include "tilewright/plan/Sm90Layout.h"
 #include <algorithm>
+#include <bit>
 #include <span>
 #include <string_view>
 
@@ -78,6 +79,7 @@ std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
   case KernelRole::Convert:
     return pick(kFused64, kFused128, kFused256, kFused256);
   case KernelRole::Delta:
+  case KernelRole::Merge:
     break;
   }
   return kDelta;
@@ -108,6 +110,18 @@ unsigned demandsOf(const Problem &problem, const Target &target) {
 /// The smallest of 16, 32, 64 that holds a short sequence, else 64.
 int cpuTile(int64_t length) { return length <= 16 ? 16 : length <= 32 ? 32 : 64; }
 
+/// Parts that keep every thread of a CPU busy: a few for each, so that none waits long for the last one, but none so
+/// small that starting it and merging its state shows. A power of two, so that few kernels serve many lengths.
+int cpuSplit(const Problem &problem, const Schedule &schedule, int threads) {
+  constexpr int64_t partsPerThread = 4, fewestKeys = 1024;
+  const int64_t tiles = (problem.seqQ + schedule.tileQ - 1) / schedule.tileQ;
+  const int64_t blocks = problem.batch * problem.headsQ * tiles;
+  if (threads <= 1 || blocks == 0 || blocks >= partsPerThread * threads) return 1;
+  const int64_t wanted = (partsPerThread * threads + blocks - 1) / blocks;
+  const int64_t most = std::min<int64_t>(std::min(wanted, problem.seqKV / fewestKeys), kSplitRange.high);
+  return most < 2 ? 1 : static_cast<int>(std::bit_floor(static_cast<uint64_t>(most)));
+}
+
 } // namespace
 
 std::vector<Schedule> candidates(const Problem &problem, const Target &target, KernelRole role) {
@@ -119,7 +133,9 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     schedule.tileQ = cpuTile(problem.seqQ);
     schedule.tileKV = cpuTile(problem.seqKV);
     schedule.stages = schedule.warps = 1;
-    return {schedule};
+    if (role == KernelRole::Forward || role == KernelRole::Merge)
+      schedule.splitKV = cpuSplit(problem, schedule, target.threads);
+    return {role == KernelRole::Merge ? mergeScheduleOf(schedule) : schedule};
   }
   const unsigned demands = demandsOf(problem, target);
   if (familyOf(problem, target, role) == KernelFamily::Sm90) return sm90Candidates(problem, demands & kAnyMaskOrScore);
@@ -163,6 +179,15 @@ Schedule convertScheduleOf(const Schedule &fused) {
   schedule.stages = 1;
   schedule.warps = std::max(1, fused.tileQ / kWarpRows);
   schedule.columnWarps = fused.columnWarps;
+  return schedule;
+}
+
+Schedule mergeScheduleOf(const Schedule &forward) {
+  Schedule schedule;
+  schedule.tileQ = forward.tileQ;
+  schedule.tileKV = kTileRange.low; // no kv tile is loaded
+  schedule.stages = schedule.warps = 1;
+  schedule.splitKV = forward.splitKV;
   return schedule;
 }
 

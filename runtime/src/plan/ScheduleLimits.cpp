@@ -33,6 +33,7 @@ int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRo
   case KernelRole::Forward:
     return tileQ * std::max(qk, v) + stages * tileKV * (qk + v); // o leaves through q's tile
   case KernelRole::Delta:
+  case KernelRole::Merge:
     return 0;
   case KernelRole::DQ:
     return tileQ * (qk + v) + rowStatisticsBytes(tileQ) + stages * tileKV * (qk + v);
@@ -55,7 +56,7 @@ int64_t sharedBytesOf(const Schedule &schedule, const Problem &problem, KernelRo
 
 /// fp32 accumulators of a warp's rows are spread over 32 threads.
 int registersOf(const Schedule &schedule, const Problem &problem, KernelRole role) {
-  if (role == KernelRole::Delta) return 0;
+  if (role == KernelRole::Delta || role == KernelRole::Merge) return 0;
   if (role == KernelRole::Convert)
     return kBaseRegisters + static_cast<int>(paddedDimQK(schedule, problem) * kWarpRows / 32);
   WarpGrid grid = warpGrid(schedule);
@@ -79,6 +80,7 @@ int registersOf(const Schedule &schedule, const Problem &problem, KernelRole rol
     return kBaseRegisters + static_cast<int>((sums + std::max(scores, dQ)) / 32);
   }
   case KernelRole::Delta:
+  case KernelRole::Merge:
   case KernelRole::Convert:
     break;
   }
@@ -208,6 +210,9 @@ Status checkFields(const Schedule &schedule) {
     return fail(Stage::Plan, fmt::format("schedule: column_warps: expected 1, 2 or 4, found {}", schedule.columnWarps));
   if (schedule.blocksPerSM < 1 || schedule.blocksPerSM > 8)
     return fail(Stage::Plan, fmt::format("schedule: blocks_per_sm: expected 1 to 8, found {}", schedule.blocksPerSM));
+  if (schedule.splitKV < kSplitRange.low || schedule.splitKV > kSplitRange.high)
+    return fail(Stage::Plan, fmt::format("schedule: split_kv: expected {} to {}, found {}", kSplitRange.low,
+                                         kSplitRange.high, schedule.splitKV));
   if (!(schedule.rescaleThreshold >= 0 && schedule.rescaleThreshold <= kMaxRescaleThreshold))
     return fail(Stage::Plan,
                 fmt::format("schedule: rescale_threshold: expected 0 to {}, found {}", kMaxRescaleThreshold,
@@ -226,9 +231,25 @@ Status checkFused(const Problem &problem, const Target &target) {
   return {};
 }
 
+Status checkSplit(const Schedule &schedule, const Target &target, KernelRole role) {
+  const bool splits = role == KernelRole::Forward || role == KernelRole::Merge;
+  if (!splits && schedule.splitKV != 1)
+    return refuse(role, fmt::format("split_kv: only forward splits its keys, found {}", schedule.splitKV),
+                  fmt::format("forward.split_kv={} sets it for forward alone", schedule.splitKV));
+  if (role == KernelRole::Merge && schedule.splitKV == 1)
+    return refuse(role, "split_kv: expected at least 2, found 1", "a forward in one part leaves nothing to merge");
+  if (!target.isCpu() && schedule.splitKV != 1)
+    return refuse(role,
+                  fmt::format("split_kv: a block of a {} kernel visits all keys of its queries (1), found {}",
+                              target.name, schedule.splitKV),
+                  "leave it out; --target cpu splits keys");
+  return {};
+}
+
 Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole role) {
   if (role == KernelRole::Fused || role == KernelRole::Convert)
     if (Status status = checkFused(problem, Target()); !status) return status;
+  if (Status status = checkSplit(schedule, Target(), role); !status) return status;
   for (auto [field, value] :
        {std::pair{"stages", schedule.stages}, std::pair{"warps", schedule.warps},
         std::pair{"column_warps", schedule.columnWarps}, std::pair{"blocks_per_sm", schedule.blocksPerSM}})
@@ -245,6 +266,7 @@ Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole rol
 
 Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role) {
   if (Status status = checkDims(problem, target); !status) return status;
+  if (Status status = checkSplit(schedule, target, role); !status) return status;
   if (role == KernelRole::Delta) return {};
   if (role == KernelRole::Fused || role == KernelRole::Convert)
     if (Status status = checkFused(problem, target); !status) return status;

@@ -13,6 +13,7 @@ struct FieldRange {
 
 inline constexpr FieldRange kTileRange{16, 1024, 16}; ///< Rows; the step is mma's and kTableExtentTile
 inline constexpr FieldRange kStagesRange{1, 8, 1};
+inline constexpr FieldRange kSplitRange{1, 1024, 1};
 inline constexpr int kMaxWarps = 16; ///< A power of two from 1
 inline constexpr double kMaxRescaleThreshold = 16;
 /// Rows of one mma.sync.m16n8k16 tile, the fewest a warp can own.
@@ -58,5 +59,9 @@ std::vector<Schedule> sm90Candidates(const Problem &problem, bool needsRoom);
 int sm90Registers(const Schedule &schedule, const Problem &problem);
 /// Convert's schedule for the sums of a Fused kernel: the layout is in tileQ and columnWarps.
 Schedule convertScheduleOf(const Schedule &fused);
+/// Merge's schedule for the states of a split Forward: their layout is in tileQ and splitKV.
+Schedule mergeScheduleOf(const Schedule &forward);
+/// Whether a target has kernels that split keys.
+Status checkSplit(const Schedule &schedule, const Target &target, KernelRole role);
 
 } // namespace tilewright

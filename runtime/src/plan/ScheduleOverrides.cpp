@@ -22,7 +22,8 @@ Status setField(std::string_view field, std::string_view value, Schedule &schedu
                         {"stages", &Schedule::stages},
                         {"warps", &Schedule::warps},
                         {"column_warps", &Schedule::columnWarps},
-                        {"blocks_per_sm", &Schedule::blocksPerSM}};
+                        {"blocks_per_sm", &Schedule::blocksPerSM},
+                        {"split_kv", &Schedule::splitKV}};
   for (const auto &[name, member] : integers) {
     if (field != name) continue;
     if (parseNumber(value, schedule.*member)) return {};
@@ -45,7 +46,8 @@ Status setField(std::string_view field, std::string_view value, Schedule &schedu
     return fail(Stage::Input, fmt::format("schedule: rescale_threshold: expected a number, found \"{}\"", value));
   }
   return fail(Stage::Input, fmt::format("schedule: unknown field \"{}\"", field),
-              "fields: tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, rescale_threshold; with "
+              "fields: tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, split_kv, "
+              "rescale_threshold; with "
               "forward., delta., dq., dkv. or fused. "
               "before it a field counts for that kernel alone; backward=two_kernel or backward=fused chooses the "
               "gradients' kernels");
@@ -87,6 +89,9 @@ Expected<ScheduleOverrides> ScheduleOverrides::parse(std::string_view text) {
       if (*role == KernelRole::Convert)
         return fail(Stage::Input, fmt::format("schedule: {}: convert follows fused and has no fields of its own", key),
                     fmt::format("set fused.{}", key.substr(dot + 1)));
+      if (*role == KernelRole::Merge)
+        return fail(Stage::Input, fmt::format("schedule: {}: merge follows forward and has no fields of its own", key),
+                    fmt::format("set forward.{}", key.substr(dot + 1)));
       field = key.substr(dot + 1);
     }
     // Applied to a valid schedule, one setting is all that checkFields can find wrong.
@@ -107,8 +112,8 @@ Status ScheduleOverrides::settleStrategy() {
     Backward implied = *role == KernelRole::Fused ? Backward::Fused : Backward::TwoKernel;
     if (!strategy) strategy = implied;
     if (*strategy != implied)
-      return fail(Stage::Input, fmt::format("schedule: {}: backward={} has no {} kernel", key, toString(*strategy),
-                                            toString(*role)),
+      return fail(Stage::Input,
+                  fmt::format("schedule: {}: backward={} has no {} kernel", key, toString(*strategy), toString(*role)),
                   "fields of dq and dkv go with backward=two_kernel, those of fused with backward=fused");
   }
   return {};

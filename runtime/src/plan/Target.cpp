@@ -1,5 +1,6 @@
 #include "tilewright/plan/Target.h"
 #include "JsonObject.h"
+#include "tilewright/ThreadPool.h"
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -46,6 +47,7 @@ Target cpu(const CpuLevel &level) {
   Target target;
   target.cpuLevel = level.name;
   target.vectorBits = level.vectorBits;
+  target.threads = ThreadPool::hardwareThreads();
   return target;
 }
 
@@ -111,7 +113,10 @@ std::string Target::canonicalText() const { return isCpu() ? name + " " + cpuLev
 
 void to_json(nlohmann::json &json, const Target &target) {
   if (target.isCpu()) {
-    json = {{"name", target.name}, {"cpu_level", target.cpuLevel}, {"vector_bits", target.vectorBits}};
+    json = {{"name", target.name},
+            {"cpu_level", target.cpuLevel},
+            {"vector_bits", target.vectorBits},
+            {"threads", target.threads}};
     return;
   }
   json = {{"name", target.name},
@@ -140,6 +145,8 @@ Expected<Target> cpuFromJson(JsonObject &object) {
   object.read("vector_bits", bits);
   if (bits != target.vectorBits)
     object.refuse("vector_bits", fmt::format("{} has {}, found {}", target.cpuLevel, target.vectorBits, bits));
+  object.read("threads", target.threads);
+  if (target.threads < 1) object.refuse("threads", fmt::format("expected at least 1, found {}", target.threads));
   if (Status status = object.finish(); !status) return propagate(status);
   return target;
 }

@@ -10,9 +10,11 @@ def KernelOp : TwOp<"kernel", [Symbol, IsolatedFromAbove]> {
   let description = [{
     Body: ^bb(row, head, batch, sq, sk), all of one position type. `row` is the first row of the owned tile: of q for
     forward, delta, dq and convert; of k and v for dkv and fused, where `head` counts kv heads. `own_rows` is the owned tile's height,
-    `walk_rows` that of the tiles walked over.
+    `walk_rows` that of the tiles walked over. With `parts` above 1 the walk of every owned tile is cut into so many
+    blocks, and a sixth argument says which of them this one is, from 0.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$role, I64Attr:$own_rows, I64Attr:$walk_rows, I64Attr:$group);
+  let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$role, I64Attr:$own_rows, I64Attr:$walk_rows, I64Attr:$group,
+                       DefaultValuedAttr<I64Attr, "1">:$parts);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name $role attr-dict-with-keyword $body";
   let hasRegionVerifier = 1;
@@ -33,6 +35,40 @@ def StoreOp : TwOp<"store", [AllTypesMatch<["batch", "head", "row"]>]> {
   let summary = "Writes a tile, converted to the tensor's type; rows past the sequence's end are dropped";
   let arguments = (ins TileType:$tile, StrAttr:$tensor, Position:$batch, Position:$head, Position:$row);
   let assemblyFormat = "$tile `,` $tensor `[` $batch `,` $head `,` $row `]` attr-dict `:` type($tile) `,` type($batch)";
+}
+
+def StoreStateOp : TwOp<"store_state", [AllTypesMatch<["batch", "head", "row", "part"]>, AllTypesMatch<["m", "l"]>]> {
+  let summary = "Keeps the state (m, l, o) of part `part` of `parts` of the tile of query rows row.. for merging";
+  let arguments = (ins F32Tile:$m, F32Tile:$l, F32Tile:$o, Position:$batch, Position:$head, Position:$row,
+                       Position:$part, I64Attr:$parts);
+  let assemblyFormat = [{
+    $m `,` $l `,` $o `to` `[` $batch `,` $head `,` $row `]` `part` $part `of` $parts attr-dict
+    `:` type($m) `,` type($o) `,` type($batch)
+  }];
+}
+
+def LoadStateOp : TwOp<"load_state", [Pure, AllTypesMatch<["batch", "head", "row", "part"]>, AllTypesMatch<["m", "l"]>]> {
+  let summary = "A state that store_state kept, of attention over tensors of type `stored`; only to be read";
+  let arguments = (ins Position:$batch, Position:$head, Position:$row, Position:$part, I64Attr:$parts, TypeAttr:$stored);
+  let results = (outs F32Tile:$m, F32Tile:$l, F32Tile:$o);
+  let assemblyFormat = [{
+    `[` $batch `,` $head `,` $row `]` `part` $part `of` $parts `stored` $stored attr-dict
+    `:` type($batch) `->` type($m) `,` type($o)
+  }];
+}
+
+def MergeOp : TwOp<"merge", [Pure, AllTypesMatch<["m", "l", "other_m", "other_l", "m_next", "l_next"]>,
+    AllTypesMatch<["o", "other_o", "o_next"]>]> {
+  let summary = "The state of two disjoint sets of keys, from their states";
+  let description = [{
+    M = max(m, m2), l' = exp(m - M) l + exp(m2 - M) l2, o' = exp(m - M) o + exp(m2 - M) o2 (Flash-Decoding's
+    reduction). Associative and commutative, with (-inf, 0, 0), a set of which nothing is seen, as its unit.
+  }];
+  let arguments = (ins F32Tile:$m, F32Tile:$l, F32Tile:$o, F32Tile:$other_m, F32Tile:$other_l, F32Tile:$other_o);
+  let results = (outs F32Tile:$m_next, F32Tile:$l_next, F32Tile:$o_next);
+  let assemblyFormat = [{
+    `(` $m `,` $l `,` $o `)` `,` `(` $other_m `,` $other_l `,` $other_o `)` attr-dict `:` type($m) `,` type($o)
+  }];
 }
 
 def AccumulateOp : TwOp<"accumulate", [AllTypesMatch<["batch", "head", "row"]>]> {
@@ -176,22 +212,24 @@ def RowDotOp : TwOp<"row_dot", [Pure]> {
   let assemblyFormat = "$a `,` $b attr-dict `:` type($a) `,` type($b) `->` type($result)";
 }
 
-def ForeachTileOp : TwOp<"foreach_tile", [AllTypesMatch<["own_row", "head", "batch"]>]> {
+def ForeachTileOp : TwOp<"foreach_tile", [AttrSizedOperandSegments, AllTypesMatch<["own_row", "head", "batch"]>]> {
   let summary = "Visits the tiles along `axis` (kv or q) that the mask leaves something of";
   let description = [{
     Body: ^bb(row, partial, carried...). `row` is the visited tile's first position; `partial` is true unless every
     pair of the two tiles is visible and inside both sequences. Ascending order. `bounds` names the function
     (first, last of the owned rows; sq, sk, h, b) -> (touched begin, touched end, full begin, full end) in positions;
     `classes` the function (q first, q last, k first, k last, sq, sk, h, b) -> (possible, certain). With `interval`
-    the bounds alone decide, which a lowering may turn into plain loops.
+    the bounds alone decide, which a lowering may turn into plain loops. With `part` only the part-th of `parts` runs
+    of consecutive tiles between the bounds is visited: of n tiles those from n part / parts to n (part + 1) / parts.
   }];
-  let arguments = (ins StrAttr:$axis, Position:$own_row, Position:$head, Position:$batch, Variadic<AnyType>:$inits,
-                       I64Attr:$own_rows, I64Attr:$walk_rows, FlatSymbolRefAttr:$bounds,
-                       OptionalAttr<FlatSymbolRefAttr>:$classes, UnitAttr:$interval);
+  let arguments = (ins StrAttr:$axis, Position:$own_row, Position:$head, Position:$batch, Optional<Position>:$part,
+                       Variadic<AnyType>:$inits, I64Attr:$own_rows, I64Attr:$walk_rows, FlatSymbolRefAttr:$bounds,
+                       OptionalAttr<FlatSymbolRefAttr>:$classes, UnitAttr:$interval,
+                       DefaultValuedAttr<I64Attr, "1">:$parts);
   let results = (outs Variadic<AnyType>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = [{
-    $axis `of` $own_row `head` $head `batch` $batch `:` type($own_row) `init` `(` $inits `)` `:`
+    $axis `of` $own_row `head` $head `batch` $batch `:` type($own_row) (`part` $part^ `:` type($part))? `init` `(` $inits `)` `:`
     functional-type($inits, $results) attr-dict-with-keyword $body
   }];
   let hasRegionVerifier = 1;

@@ -28,9 +28,10 @@ def ClassifyTiles : Pass<"tw-classify-tiles", "::mlir::ModuleOp"> {
 def Tile : Pass<"tw-tile", "::mlir::ModuleOp"> {
   let summary = "Problem level -> tile level: write one kernel of tw.attention as a loop over tiles";
   let options = [
-    Option<"role", "role", "std::string", "\"forward\"", "forward, delta, dq, dkv, fused or convert">,
+    Option<"role", "role", "std::string", "\"forward\"", "forward, delta, dq, dkv, fused, convert or merge">,
     Option<"tileQ", "tile-q", "int64_t", "64", "rows of q in a tile">,
     Option<"tileKV", "tile-kv", "int64_t", "64", "rows of k and v in a tile">,
+    Option<"splitKV", "split-kv", "int64_t", "1", "blocks that share the keys of a q tile (forward, merge)">,
     Option<"symbol", "symbol", "std::string", "\"kernel\"", "name of the kernel">,
   ];
 }
@@ -90,7 +91,7 @@ def LowerToCpu : Pass<"tw-lower-to-cpu", "::mlir::ModuleOp"> {
     [begin, end) of the grid, %args pointing to KernelArgs, %scratch to memory of the thread's own, 64-byte aligned, of
     as many bytes as the function's attribute `tw.scratch_bytes` says. Block x is tile x mod T of head (x div T) mod H
     of batch entry x div (T H), where T is the number of tiles and H that of heads; with `longest_first` on the kernel,
-    tiles count from the last one down. Masks, scores and bounds are expanded in place. The result holds arith, math,
+    tiles count from the last one down. Of a kernel in N parts, block x is part x mod N of what x div N says. Masks, scores and bounds are expanded in place. The result holds arith, math,
     scf, vector and llvm operations only and calls nothing.
   }];
   let options = [

@@ -14,7 +14,7 @@ struct KernelPlan {
   bool operator==(const KernelPlan &) const = default;
 
   /// The overrides applied to the best default schedule that fits them, validated. Convert's schedule follows from the
-  /// Fused kernel of the same problem, target and overrides.
+  /// Fused kernel of the same problem, target and overrides, Merge's from the Forward kernel.
   static Expected<KernelPlan> make(const Problem &problem, const Target &target, KernelRole role,
                                    const ScheduleOverrides &overrides = {});
 

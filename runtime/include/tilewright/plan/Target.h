@@ -26,6 +26,7 @@ struct Target {
   // CPU. Code is generated for an x86-64 micro-architecture level, so a cached kernel serves every host of the level.
   std::string cpuLevel;              ///< "x86-64-v4", "x86-64-v3", "x86-64-v2".
   int vectorBits = 0;                ///< 512, 256 or 128.
+  int threads = 1;                   ///< That run a kernel. Defaults keep them busy; code does not depend on them.
 
   bool operator==(const Target &) const = default;
   bool isCpu() const { return kind == Kind::Cpu; }
@@ -46,7 +47,7 @@ struct Target {
 
 void to_json(nlohmann::json &json, const Target &target);
 /// Limits in the text must be the architecture's own, but for the SM count, which is the device's. A CPU level may be
-/// another host's; Target::hostCpu() says what runs here.
+/// another host's; Target::hostCpu() says what runs here. Threads that are left out are this host's.
 Expected<Target> targetFromJson(const nlohmann::json &json);
 
 } // namespace tilewright
