@@ -149,13 +149,15 @@ __device__ __forceinline__ void copyTileAsync(const SharedTile<Element, Rows, Co
     // A thread keeps its column and walks down the rows: one 64-bit addition a step.
     constexpr int rowStep = Threads / units;
     int row = thread / units, unit = thread % units;
-    const Element *from = source.matrix + firstRow * source.rowStride + row * source.rowStride + unit * 8;
+    if (Dim < Cols && unit >= Dim / 8) rowsLeft = 0;
+    const Element *from = source.matrix + (firstRow + row) * source.rowStride + unit * 8;
     UInt32 to = tile.address + row * Tile::pitch + unit * 16;
+    rowsLeft -= row;
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
-      if (total % Threads == 0 || row + step * rowStep < Rows)
-        copy16Async(to + step * rowStep * Tile::pitch, from + step * rowStep * source.rowStride,
-                    row < rowsLeft - step * rowStep && (Dim == Cols || unit < Dim / 8));
+      if (total % Threads == 0 || row + step * rowStep < Rows) copy16Async(to, from, step * rowStep < rowsLeft);
+      from += rowStep * source.rowStride;
+      to += rowStep * Tile::pitch;
     }
   } else {
     // A step of F32 holds eight loaded values: two at a time are what the registers bear.
