@@ -13,7 +13,7 @@ namespace tw {
 /// scores of that size are rounded by as much themselves.
 constexpr float kFarExponent = 4096.f;
 
-/// |LSE| from which ln of any sum is less than half a unit of its last place: LSE then is the maximum, as rounded.
+/// |LSE| beyond which ln of any sum is less than half a unit of its last place: a *lonely* LSE holds the maximum alone.
 constexpr float kLonelyLse = 4294967296.f; // 2^32
 
 /// The score is scale * q.k and stays a raw product until the exponent is taken. The row maximum m is kept in raw
@@ -30,9 +30,14 @@ struct RawScores {
     return fabsf(m * factor) > kFarExponent && fabsf(m) < infinity();
   }
   __device__ __forceinline__ float naturalMax(float m) const { return __fmul_rn(m, scale); }
-  /// What exponents relative to `lse` lack against those that forward took relative to the maximum `m`, in log2 units.
+  /// LSE of a row with maximum `m`. A lonely one is rounded down, so that no product of the maximum's size falls below.
+  __device__ __forceinline__ float lse(float m, float lnSum) const {
+    return fabsf(naturalMax(m)) > kLonelyLse ? __fmul_rd(m, scale) : naturalMax(m) + lnSum;
+  }
+  /// What exponents relative to `lse` lack against those that forward took relative to the maximum `m`, in log2 units;
+  /// nothing to a lonely one. With log2 of the sum it makes LSE's rest: see LogProbability.
   __device__ __forceinline__ float shift(float m, float lse, bool far = false) const {
-    if (fabsf(lse) > kLonelyLse) return (naturalMax(m) - lse) * kLog2E;
+    if (fabsf(lse) > kLonelyLse) return 0.f;
     float residue = far ? 0.f : exponent(m, reference(m));
     return fmaf(fmaf(m, scale, -lse), kLog2E, -residue);
   }
@@ -45,7 +50,7 @@ struct NaturalScores {
   __device__ __forceinline__ float reference(float m) const { return m; }
   __device__ __forceinline__ float exponent(float s, float reference) const { return (s - reference) * kLog2E; }
   __device__ __forceinline__ float growth(float m, float other) const { return (m - other) * kLog2E; }
-  __device__ __forceinline__ float naturalMax(float m) const { return m; }
+  __device__ __forceinline__ float lse(float m, float lnSum) const { return m + lnSum; }
   __device__ __forceinline__ float shift(float m, float lse, bool = false) const { return (m - lse) * kLog2E; }
   /// A row whose every score is -inf has LSE -inf; +inf makes its probabilities exp(-inf) = 0.
   __device__ __forceinline__ float negatedLse(float lse) const { return lse == minusInfinity() ? lse : -lse; }
@@ -80,12 +85,18 @@ __device__ __forceinline__ RawGradients makeRawGradients(float scale) {
   return {scale == 0.f ? __int_as_float(1) : scale * kLog2E};
 }
 
-/// ln of a probability from the raw product and all that is known of the row's LSE, exact however large scores are. No
-/// probability exceeds 1: products made anew may differ from forward's by many units of such a size.
-__device__ __forceinline__ float logProbability(float s, float scale, float lse, float rest) {
-  float above = fabsf(lse) > kLonelyLse ? __fmul_rn(s, scale) - lse : fmaf(s, scale, -lse);
-  above -= rest;
-  return above > 0.f ? 0.f : above; // NaN stays
-}
+/// ln of a row's probabilities from raw products and all that is known of LSE, exact however large scores are: score -
+/// LSE - rest. None exceeds 0: products made anew may differ from forward's by many units of such a size. Above a
+/// lonely LSE lie the products of the maximum's size; the rest then is ln of how many they are.
+struct LogProbability {
+  float negated, rest, highest;
+  __device__ __forceinline__ LogProbability(float lse, float ofLse) : negated(-lse), rest(ofLse), highest(0.f) {
+    if (fabsf(lse) > kLonelyLse) rest = 0.f, highest = -ofLse;
+  }
+  __device__ __forceinline__ float of(float product, float scale) const {
+    float x = fmaf(product, scale, negated) - rest;
+    return x > highest ? highest : x; // NaN stays
+  }
+};
 
 } // namespace tw

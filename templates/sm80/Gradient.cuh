@@ -78,13 +78,13 @@ __device__ __forceinline__ void takeLogProbabilities(Accumulator<M, N> &s, float
   for (int i = 0; i < M / 16; ++i)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      int row = fragmentRow(i, 2 * half);
-      float ofRow = loadSharedFloat(lse + row * 4), left = restOf(rest, q0 + row, seqQ);
+      int at = fragmentRow(i, 2 * half);
+      LogProbability row(loadSharedFloat(lse + at * 4), restOf(rest, q0 + at, seqQ));
 #pragma unroll
       for (int j = 0; j < N / 8; ++j)
 #pragma unroll
         for (int e = 2 * half; e < 2 * half + 2; ++e)
-          s.x[i][j][e] = logProbability(s.x[i][j][e], scale, ofRow, left);
+          s.x[i][j][e] = row.of(s.x[i][j][e], scale);
     }
 }
 template <int M, int N>
@@ -94,13 +94,13 @@ __device__ __forceinline__ void takeLogProbabilitiesTransposed(Accumulator<M, N>
   for (int j = 0; j < N / 8; ++j)
 #pragma unroll
     for (int odd = 0; odd < 2; ++odd) {
-      int row = fragmentCol(j, odd);
-      float ofRow = loadSharedFloat(lse + row * 4), left = restOf(rest, q0 + row, seqQ);
+      int at = fragmentCol(j, odd);
+      LogProbability row(loadSharedFloat(lse + at * 4), restOf(rest, q0 + at, seqQ));
 #pragma unroll
       for (int i = 0; i < M / 16; ++i)
 #pragma unroll
         for (int e = odd; e < 4; e += 2)
-          s.x[i][j][e] = logProbability(s.x[i][j][e], scale, ofRow, left);
+          s.x[i][j][e] = row.of(s.x[i][j][e], scale);
     }
 }
 

@@ -155,10 +155,10 @@ template <class Tile> struct SharedTransposedB {
 };
 
 /// sums += A B for one fragment from its planes; `half` says which eight columns of B. Three planes make six products,
-/// p + q < 3, small ones first; the dropped ones are below 2^-24. Tensor cores cut off what does not fit the accumulator,
-/// always towards zero, so a long sum in one accumulator drifts by 2^-24 a product: 1.7e-5 over 2048 terms. The six
-/// therefore start from zero and are added in fp32, rounded to nearest, which keeps 2048 terms to 4e-7. Not so where
-/// `Rounded` is false: the sums of a row may take all registers that there are.
+/// p + q < 3, small ones first; the dropped ones are below 2^-24. Tensor cores cut off what does not fit the
+/// accumulator, always towards zero, so a long sum in one accumulator drifts by 2^-24 a product: 1.7e-5 over 2048
+/// terms. The six therefore start from zero and are added in fp32, rounded to nearest, which keeps 2048 terms to 4e-7.
+/// Not so where `Rounded` is false: the sums of a row may take all registers that there are.
 template <class Element, bool Rounded, int Planes>
 __device__ __forceinline__ void multiplyPlanes(float (&sums)[4], const UInt32 (&left)[Planes][4],
                                                const UInt32 (&right)[Planes][4], int half) {
@@ -169,7 +169,7 @@ __device__ __forceinline__ void multiplyPlanes(float (&sums)[4], const UInt32 (&
       for (int q = Planes - 1 - p; q >= 0; --q)
         mmaFragment<Element>(to, left[p], right[q][2 * half], right[q][2 * half + 1]);
   };
-  if constexpr (Planes == 1 || !Rounded) {
+  if constexpr (!Rounded) {
     addProducts(sums);
   } else {
     float step[4] = {0.f, 0.f, 0.f, 0.f};
@@ -190,27 +190,43 @@ __device__ __forceinline__ void multiplyBlocks(Accumulator<M, N> &sums, const A 
   constexpr int steps = planes > 1 && !A::inRegisters ? 1 : K / 16;
 #pragma unroll steps
   for (int k = 0; k < K / 16; ++k) {
-    UInt32 left[M / 16][planes][4];
-#pragma unroll
-    for (int p = 0; p < planes; ++p)
+    if constexpr (planes == 1) { // as below, without the loops that would run once: they cost compile time
+      UInt32 left[M / 16][4];
 #pragma unroll
       for (int i = 0; i < M / 16; ++i)
-        a.load(left[i][p], p, i, k);
+        a.load(left[i], 0, i, k);
 #pragma unroll
-    for (int n = 0; n < N / 16; ++n) {
-      UInt32 right[planes][4];
-      if constexpr (planes > 1)
-        __syncwarp(); // Keeps the assembler from loading many blocks ahead, which the registers would not bear.
+      for (int n = 0; n < N / 16; ++n) {
+        UInt32 right[4];
+        b.load(right, 0, n, k);
+#pragma unroll
+        for (int i = 0; i < M / 16; ++i) {
+          mmaFragment<Element>(sums.x[i][2 * n], left[i], right[0], right[1]);
+          mmaFragment<Element>(sums.x[i][2 * n + 1], left[i], right[2], right[3]);
+        }
+      }
+    } else {
+      UInt32 left[M / 16][planes][4];
 #pragma unroll
       for (int p = 0; p < planes; ++p)
-        b.load(right[p], p, n, k);
 #pragma unroll
-      for (int i = 0; i < M / 16; ++i)
+        for (int i = 0; i < M / 16; ++i)
+          a.load(left[i][p], p, i, k);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          multiplyPlanes<Element, rounded>(sums.x[i][2 * n + half], left[i], right, half);
-          if constexpr (planes > 1) __syncwarp(); // and from delaying many additions
-        }
+      for (int n = 0; n < N / 16; ++n) {
+        UInt32 right[planes][4];
+        __syncwarp(); // Keeps the assembler from loading many blocks ahead, which the registers would not bear.
+#pragma unroll
+        for (int p = 0; p < planes; ++p)
+          b.load(right[p], p, n, k);
+#pragma unroll
+        for (int i = 0; i < M / 16; ++i)
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            multiplyPlanes<Element, rounded>(sums.x[i][2 * n + half], left[i], right, half);
+            __syncwarp(); // and from delaying many additions
+          }
+      }
     }
   }
 }

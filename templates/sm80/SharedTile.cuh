@@ -57,6 +57,12 @@ __device__ __forceinline__ void storeShared4(UInt32 to, UInt32 a) {
 __device__ __forceinline__ void storeGlobal16(void *to, uint4 x) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
+/// The same where `condition` holds, without a branch.
+__device__ __forceinline__ void storeGlobal16If(bool condition, void *to, uint4 x) {
+  asm volatile("{.reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%0], {%1, %2, %3, %4};}" ::"l"(to), "r"(x.x),
+               "r"(x.y), "r"(x.z), "r"(x.w), "r"(int(condition))
+               : "memory");
+}
 __device__ __forceinline__ uint4 loadShared16(UInt32 from) {
   uint4 x;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -143,13 +149,15 @@ __device__ __forceinline__ void copyTileAsync(const SharedTile<Element, Rows, Co
     // A thread keeps its column and walks down the rows: one 64-bit addition a step.
     constexpr int rowStep = Threads / units;
     int row = thread / units, unit = thread % units;
-    const Element *from = source.matrix + firstRow * source.rowStride + row * source.rowStride + unit * 8;
+    if (Dim < Cols && unit >= Dim / 8) rowsLeft = 0;
+    const Element *from = source.matrix + (firstRow + row) * source.rowStride + unit * 8;
     UInt32 to = tile.address + row * Tile::pitch + unit * 16;
+    rowsLeft -= row;
 #pragma unroll
     for (int step = 0; step < steps; ++step) {
-      if (total % Threads == 0 || row + step * rowStep < Rows)
-        copy16Async(to + step * rowStep * Tile::pitch, from + step * rowStep * source.rowStride,
-                    row < rowsLeft - step * rowStep && (Dim == Cols || unit < Dim / 8));
+      if (total % Threads == 0 || row + step * rowStep < Rows) copy16Async(to, from, step * rowStep < rowsLeft);
+      from += rowStep * source.rowStride;
+      to += rowStep * Tile::pitch;
     }
   } else {
     // A step of F32 holds eight loaded values: two at a time are what the registers bear.
@@ -182,8 +190,10 @@ __device__ __forceinline__ void copyTileAsync(const SharedTile<Element, Rows, Co
 template <int Threads, int Rows>
 __device__ __forceinline__ void copyRowsAsync(UInt32 to, const float *source, int firstRow, int rowLimit) {
 #pragma unroll
-  for (int row = threadIdx.x; row < roundUp<Threads>(Rows); row += Threads)
+  for (int step = 0; step < roundUp<Threads>(Rows) / Threads; ++step) {
+    int row = step * Threads + threadIdx.x;
     if (Rows % Threads == 0 || row < Rows) copy4Async(to + row * 4, source + firstRow + row, firstRow + row < rowLimit);
+  }
 }
 
 } // namespace tw

@@ -122,7 +122,7 @@ __device__ __forceinline__ void finishRows(Accumulator<M, D> &o, RowStats<M> &st
     for (int half = 0; half < 2; ++half) {
       float sum = quadSum(stats.sum[i][half]);
       float inverse = sum == 0.f ? 0.f : 1.f / sum;
-      float m = stats.max[i][half], lse = scores.naturalMax(m) + logf(sum);
+      float m = stats.max[i][half], lse = scores.lse(m, logf(sum));
       stats.max[i][half] = sum == 0.f ? minusInfinity() : lse;
       stats.sum[i][half] = sum == 0.f ? 0.f : (scores.shift(m, lse, stats.far) + log2f(sum)) * kLn2;
 #pragma unroll

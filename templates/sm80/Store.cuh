@@ -44,13 +44,25 @@ __device__ __forceinline__ void storeTile(Element *to, Int64 rowStride, const Ac
           storeShared4(base + fragmentRow(i, 2 * half) * Stage::pitch + fragmentCol(j, 0) * 2,
                        packPair<Element>(sums.x[i][j][2 * half], sums.x[i][j][2 * half + 1]));
     __syncwarp();
-    constexpr int units = N / 8;
-#pragma unroll
-    for (int step = 0; step < (M * units + 31) / 32; ++step) {
-      int index = step * 32 + threadIdx.x % 32, row = index / units, unit = index % units;
-      if ((M * units % 32 == 0 || index < M * units) && row0 + row < rowLimit && col0 + unit * 8 < Dim)
-        storeGlobal16(to + Int64(row0 + row) * rowStride + col0 + unit * 8,
-                      loadShared16(base + row * Stage::pitch + unit * 16));
+    // Not unrolled as a whole: it runs once a block, and text costs compile time.
+    constexpr int units = N / 8, rowStep = 32 / units;
+    int lane = threadIdx.x % 32;
+    if constexpr (32 % units == 0) { // a lane keeps its column
+      int row = lane / units, col = lane % units * 8;
+      int rowsLeft = col0 + col < Dim ? rowLimit - row0 - row : 0;
+      Element *unit = to + Int64(row0 + row) * rowStride + col0 + col;
+      base += row * Stage::pitch + col * 2;
+#pragma unroll 4
+      for (int step = 0; step < M; step += rowStep, unit += rowStep * rowStride, base += rowStep * Stage::pitch)
+        storeGlobal16If(step < rowsLeft, unit, loadShared16(base));
+    } else {
+#pragma unroll 2
+      for (int index = lane; index < M * units; index += 32) {
+        int row = index / units, unit = index % units;
+        if (row0 + row < rowLimit && col0 + unit * 8 < Dim)
+          storeGlobal16(to + Int64(row0 + row) * rowStride + col0 + unit * 8,
+                        loadShared16(base + row * Stage::pitch + unit * 16));
+      }
     }
     __syncwarp();
   }

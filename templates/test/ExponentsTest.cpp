@@ -13,6 +13,11 @@
 using std::exp2;
 static float __int_as_float(int bits) { return std::bit_cast<float>(bits); }
 static float __fmul_rn(float a, float b) { return a * b; }
+static float __fmul_rd(float a, float b) {
+  double exact = double(a) * b;
+  float near = float(exact);
+  return near > exact ? std::nextafterf(near, -std::numeric_limits<float>::infinity()) : near;
+}
 #include "common/Exponents.cuh"
 
 using namespace tw;
@@ -50,7 +55,7 @@ Row errors(const std::vector<float> &products, float scale, bool mayBeFar = true
       sum += p[i];
     }
   }
-  float lse = scores.naturalMax(max) + logf(sum), rest = (scores.shift(max, lse, far) + log2f(sum)) * kLn2;
+  float lse = scores.lse(max, logf(sum)), rest = (scores.shift(max, lse, far) + log2f(sum)) * kLn2;
 
   double top = -std::numeric_limits<double>::infinity(), total = 0;
   for (float s : products)
@@ -67,7 +72,7 @@ Row errors(const std::vector<float> &products, float scale, bool mayBeFar = true
       if (!(error <= worst)) worst = error;
     };
     worse(row.forward, p[i] / sum);
-    float left = logProbability(products[i], scale, lse, rest);
+    float left = LogProbability(lse, rest).of(products[i], scale);
     worse(row.backward, exp2(settled.exponentOfLse(left, settled.negatedLse(lse))));
   }
   row.lse = std::fabs(lse - (top + std::log(total))) / std::max(1.0, std::fabs(top));

@@ -57,12 +57,25 @@ class ExtremeScores(CaseTest):
         v, do = self.normal(1, 100, 2, 64), self.normal(1, 100, 2, 64)
         q, k = np.zeros_like(v), np.zeros_like(v)
         q[..., 0] = 1
-        for product in (3e4, -3e4, 1e10, 2e38):
+        for product, scale in ((3e4, 1), (-3e4, 1), (1e10, 1), (2e38, 1), (1e10, -0.3), (-1e20, 0.0883), (3e38, 0.7)):
             for dtype in ("fp32", "bf16"):
-                with self.subTest(product=product, dtype=dtype):
+                with self.subTest(product=product, scale=scale, dtype=dtype):
                     k[..., 0] = product
-                    _, results, inputs = self.run_arrays((q, k, v, do), "--scale", "1", dtype=dtype)
-                    self.check_rule({n: results[n] for n in ("o", "dv")}, inputs, dtype, scale=1)
+                    _, results, inputs = self.run_arrays((q, k, v, do), "--scale", f"{scale}", dtype=dtype)
+                    self.check_rule({n: results[n] for n in ("o", "dv")}, inputs, dtype, scale=scale)
+
+    def test_huge_products_beside_small_ones(self):
+        """Some rows of a tile with products of any size, some without; the largest keys share the row, the rest get nothing."""
+        q, k, v, do = (self.normal(1, 200, 2, 64) for _ in range(4))
+        q[..., 0] = 0
+        q[:, ::5] = k[:, ::3] = 0
+        q[:, ::5, :, 0] = 1
+        for dtype in ("fp32", "bf16", "fp16"):
+            k[:, ::3, :, 0] = 6e4 if dtype == "fp16" else 1e12
+            for options, visible in (((), None), (("--causal",), lambda p: p.k <= p.q)):
+                with self.subTest(dtype=dtype, options=options):
+                    _, results, inputs = self.run_arrays((q, k, v, do), *options, "--scale", "1", dtype=dtype)
+                    self.check_rule({n: results[n] for n in ("o", "dv")}, inputs, dtype, visible=visible, scale=1)
 
     def test_ceiling_and_floor_meet(self):
         """The largest and the smallest finite score in one row, and a large one with a plain neighbour."""

@@ -97,7 +97,8 @@ Value KernelPieces::sumsOf(Value ofHead, Value tile, int64_t rows) {
 }
 
 Value KernelPieces::visibleLambda(FlatSymbolRefAttr mask, Value qHead) {
-  std::string text = ownsKV ? "[&](int q, int k) { return q < args.seqQ && k < args.seqKV"
+  // One & where both sides are cheap: short-circuits of every pair of a tile cost the optimizer time.
+  std::string text = ownsKV ? "[&](int q, int k) { return (q < args.seqQ & k < args.seqKV)"
                             : "[&](int q, int k) { return k < args.seqKV";
   if (mask) text += fmt::format(" && {}(args, q, k, args.seqQ, args.seqKV, $0, $1)", mask.getValue().str());
   return b.expression(text + "; }", {qHead, batch}, b.object("auto"));
