@@ -97,6 +97,7 @@ const Case kCases[] = {
     {"3 * k >= q - 5", true},
     {"min(k, q) < 50", true},
     {"max(k, q) < 90", true},
+    {"abs(abs(abs(abs(k - q) - 40) - 20) - 10) < 5", false},
     {"k % 128 < 64", true},
     {"(q - k) % 4 == 0", false},
     {"(q - k) % 4 == 0 && k <= q", false},
@@ -143,6 +144,15 @@ TEST_CASE("documents in tables") {
       check({mask, false}, sq, sk, 64, 48, tables);
     check({"dq[q] == dk[k]", round != 5}, sq, sk, 64, 64, tables);
   }
+}
+
+TEST_CASE("deep nesting is classified in time, and soundly") {
+  std::string deep = "k - q";
+  for (int level = 0; level < 45; ++level) deep = "abs(" + deep + " - " + std::to_string(60 + level % 7) + ")";
+  check({deep + " < 40", false}, 300, 300, 64, 64);
+  std::string mixed = "k";
+  for (int level = 0; level < 30; ++level) mixed = "min(max(abs(" + mixed + " - 9), q - 50), k + 3)";
+  check({mixed + " < 70", false}, 200, 300, 64, 64);
 }
 
 TEST_CASE("extreme table elements do not overflow") {

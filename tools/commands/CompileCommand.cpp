@@ -2,6 +2,7 @@
 #include "AttentionRun.h"
 #include "Commands.h"
 #include "Console.h"
+#include "OptionChecks.h"
 #include "tilewright/Compiler.h"
 #include <filesystem>
 #include <fmt/format.h>
@@ -129,7 +130,8 @@ void addCompileCommand(CLI::App &app, int &exitCode) {
   auto options = std::make_shared<CompileOptions>();
   options->problem.addTo(*command, false);
   CLI::App *output = command->add_option_group("Output");
-  output->add_option("--emit", options->emit, "Write the IR after each pass, source, PTX and machine code into this folder");
+  output->add_option("--emit", options->emit, "Write the IR after each pass, source, PTX and machine code into this folder")
+      ->check(notEmpty());
   output->add_flag("--fresh", options->fresh, "Compile even if the kernel is in the cache, and leave the cache alone");
   output->add_flag("--json", options->json, "One JSON object on stdout");
   output->add_flag("--verbose", options->verbose, "Say what is compiled and where it is cached");

@@ -1,5 +1,6 @@
 #include "ProblemOptions.h"
 
+#include "OptionChecks.h"
 #include "tilewright/Environment.h"
 #include "tilewright/cuda/Driver.h"
 #include "tilewright/expr/Parser.h"
@@ -36,12 +37,16 @@ void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
   CLI::App *function = group("Function");
   function->add_flag("--causal", causal, "Query i sees keys j <= i + SK - SQ");
   function->add_option("--window", window,
-                       "L,R: keys from L before to R after the diagonal, inclusive; -1 is no bound");
-  function->add_option("--mask", mask, "Condition of q and k; and-ed with --causal and --window");
-  function->add_option("--score", score, "Number to use instead of the scaled score s");
+                       "L,R: keys from L before to R after the diagonal, inclusive; -1 is no bound")
+      ->check(notEmpty());
+  function->add_option("--mask", mask, "Condition of q and k; and-ed with --causal and --window")
+      ->check(notEmpty());
+  function->add_option("--score", score, "Number to use instead of the scaled score s")
+      ->check(notEmpty());
   function->add_option("--softcap", softcap, "Use CAP * tanh(s / CAP); 0 is none")->capture_default_str();
   function->add_option("--scale", scale, "Factor of q k^T (default 1/sqrt(D))");
-  function->add_option("--table", tables, "NAME=FILE.npy: an int32 or float32 table for --mask and --score");
+  function->add_option("--table", tables, "NAME=FILE.npy: an int32 or float32 table for --mask and --score")
+      ->check(notEmpty());
   function->add_flag("--backward", backward, "Gradients too");
 
   CLI::App *how = group("How");
@@ -55,13 +60,17 @@ void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
   if (!withTensors) return;
 
   CLI::App *input = group("Data");
-  input->add_option("--q", q, "q as a .npy file (shape and layout as given by --layout); with --k and --v");
-  input->add_option("--k", k, "k as a .npy file");
-  input->add_option("--v", v, "v as a .npy file");
-  input->add_option("--do", dO, "Gradient of o as a .npy file, for --backward");
+  input->add_option("--q", q, "q as a .npy file (shape and layout as given by --layout); with --k and --v")
+      ->check(notEmpty());
+  input->add_option("--k", k, "k as a .npy file")
+      ->check(notEmpty());
+  input->add_option("--v", v, "v as a .npy file")
+      ->check(notEmpty());
+  input->add_option("--do", dO, "Gradient of o as a .npy file, for --backward")
+      ->check(notEmpty());
   input->add_option("--seed", seed, "Seed of the random tensors used without files")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(wholeNumber());
   input->add_option("--data", data, "Kind of random tensors: normal, outliers, sink, equal, negative")
       ->capture_default_str();
 }

@@ -2,6 +2,7 @@
 #include "AttentionRun.h"
 #include "Commands.h"
 #include "Console.h"
+#include "OptionChecks.h"
 #include "TilePicture.h"
 #include "tilewright/Compiler.h"
 #include "tilewright/tensor/Npy.h"
@@ -233,10 +234,11 @@ void addRunCommand(CLI::App &app, int &exitCode) {
   options->problem.addTo(*command, true);
   CLI::App *output = command->add_option_group("Output");
   output->add_option("--out", options->out,
-                     "Write o.npy, lse.npy and with --backward dq.npy, dk.npy, dv.npy into this folder");
+                     "Write o.npy, lse.npy and with --backward dq.npy, dk.npy, dv.npy into this folder")
+      ->check(notEmpty());
   output->add_flag("--verify", options->verify, "Compare with standard attention in double precision");
   output->add_option("--verify-rows", options->verifyRows, "Check only so many query rows a head (o, lse, dq)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(wholeNumber());
   output->add_flag("--picture", options->picture, "Show which tiles are full, partial and skipped");
   output->add_flag("--json", options->json, "One JSON object on stdout");
   output->add_option("--device", options->device, "GPU to use, from 0")->capture_default_str();

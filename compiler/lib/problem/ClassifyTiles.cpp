@@ -120,6 +120,7 @@ private:
 
   /// +-min/max/abs(...) + rest <= 0, as a conjunction or disjunction over its branches.
   AxisBounds branches(Operation *op, int64_t coefficient, const LinearForm &rest) {
+    if (++branchCount > kMostBranches) return unknown();
     LinearForm first = rest, second = rest;
     first.add(box.linear(op->getOperand(0)), coefficient);
     bool isAbs = isa<math::AbsIOp>(op); // |e| = max(e, -e)
@@ -158,8 +159,13 @@ private:
     return bounds;
   }
 
+  /// Each level of nested min, max and abs doubles the branches: deeper ones are left to the classes, which take every
+  /// level once.
+  static constexpr int kMostBranches = 64;
+
   BoxAnalysis &box;
   unsigned axis;
+  int branchCount = 0;
 };
 
 class FunctionWriter {

@@ -10,6 +10,9 @@ using namespace mlir;
 
 namespace tilewright {
 
+/// What a register of this type keeps: an overflow here must show as it does in compiled code.
+static int64_t wrapped(int64_t value, Type type) { return type.isInteger(32) ? static_cast<int32_t>(value) : value; }
+
 IntegerInterpreter::IntegerInterpreter(func::FuncOp function, const std::vector<expr::TableData> &tables,
                                        const std::vector<int64_t> &batchStrides)
     : function(function), tables(tables), batchStrides(batchStrides) {
@@ -26,7 +29,7 @@ ArrayRef<int64_t> IntegerInterpreter::call(ArrayRef<int64_t> arguments) {
   Block &body = function.getBody().front();
   for (Operation &op : body.without_terminator()) {
     if (isa<tw::TableBoundsOp>(op)) evaluateTableBounds(op);
-    else slots[index.lookup(op.getResult(0))] = evaluate(op);
+    else slots[index.lookup(op.getResult(0))] = wrapped(evaluate(op), op.getResult(0).getType());
   }
   results.clear();
   for (Value operand : body.getTerminator()->getOperands()) results.push_back(value(operand));

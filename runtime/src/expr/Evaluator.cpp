@@ -33,9 +33,18 @@ double chain(double outer, double inner) { return inner == 0 ? 0 : outer * inner
 
 class Evaluation {
 public:
-  Evaluation(const Point &point, const std::vector<TableData> &tables) : point(point), tables(tables) {}
+  Evaluation(const Point &point, const std::vector<TableData> &tables, bool inSinglePrecision = false)
+      : point(point), tables(tables), inSinglePrecision(inSinglePrecision) {}
 
   Value of(const Expr &expr) const {
+    Value value = exactly(expr);
+    if (inSinglePrecision && expr.type == Type::Float)
+      value.number = {static_cast<float>(value.number.value), static_cast<float>(value.number.derivative)};
+    return value;
+  }
+
+private:
+  Value exactly(const Expr &expr) const {
     switch (expr.op) {
     case Op::Literal:
       return {expr.intValue, {expr.floatValue, 0}};
@@ -68,7 +77,6 @@ public:
                                   : Value{0, number(expr.op, a.number, b.number)};
   }
 
-private:
   static Value boolean(bool value) { return {value, {}}; }
   static Value number(double value, double derivative = 0) { return {0, {value, derivative}}; }
 
@@ -196,7 +204,13 @@ private:
 
   const Point &point;
   const std::vector<TableData> &tables;
+  const bool inSinglePrecision;
 };
+
+Dual numberOf(const Expr &expr, const Value &value) {
+  if (expr.type == Type::Float) return value.number;
+  return {static_cast<double>(value.integer), 0};
+}
 
 } // namespace
 
@@ -205,9 +219,11 @@ bool evaluateBool(const Expr &expr, const Point &point, const std::vector<TableD
 }
 
 Dual evaluateWithDerivative(const Expr &expr, const Point &point, const std::vector<TableData> &tables) {
-  Value value = Evaluation(point, tables).of(expr);
-  if (expr.type == Type::Float) return value.number;
-  return {static_cast<double>(value.integer), 0};
+  return numberOf(expr, Evaluation(point, tables).of(expr));
+}
+
+Dual evaluateInSinglePrecision(const Expr &expr, const Point &point, const std::vector<TableData> &tables) {
+  return numberOf(expr, Evaluation(point, tables, true).of(expr));
 }
 
 double evaluateNumber(const Expr &expr, const Point &point, const std::vector<TableData> &tables) {

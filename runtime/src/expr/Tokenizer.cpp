@@ -112,7 +112,7 @@ private:
     bool isRepresentable = std::from_chars(first, last, token.floatValue).ec == std::errc();
     if (!isRepresentable || token.floatValue > std::numeric_limits<float>::max())
       return failAt(what, text, start,
-                    fmt::format("scores are computed in fp32: a float may be at most {}{}",
+                    fmt::format("numbers are computed in fp32: a float may be at most {}{}",
                                 std::numeric_limits<float>::max(),
                                 isRepresentable ? "" : ", and must be 0 or at least about 1e-308"));
     return token;

@@ -22,6 +22,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 
 namespace tilewright {
 
@@ -251,7 +252,10 @@ private:
       if (!group.visible[pair]) continue;
       point.k = key;
       point.s = scores[key];
-      const expr::Dual value = expr::evaluateWithDerivative(*score, point, inputs.tables);
+      // What a long expression loses to rounding is the dtype's own error too.
+      constexpr bool isSingle = std::is_same_v<Real, float>;
+      const auto evaluate = isSingle ? expr::evaluateInSinglePrecision : expr::evaluateWithDerivative;
+      const expr::Dual value = evaluate(*score, point, inputs.tables);
       scores[key] = static_cast<Real>(value.value);
       group.slope[pair] = static_cast<Real>(value.derivative);
     }

@@ -27,6 +27,8 @@ struct Dual {
   double value = 0, derivative = 0;
 };
 Dual evaluateWithDerivative(const Expr &expr, const Point &point, const std::vector<TableData> &tables);
+/// The same with the value and the derivative of every Float node rounded to fp32, as a plain fp32 program has them.
+Dual evaluateInSinglePrecision(const Expr &expr, const Point &point, const std::vector<TableData> &tables);
 
 /// An interval known to hold an Int expression for all positions and lengths up to kMaxSequence, all heads up to
 /// kMaxHeads, all batch entries and all table contents; nullopt when a value on the way may leave int64. Bool gives
