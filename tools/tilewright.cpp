@@ -8,11 +8,19 @@
 #include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <span>
 
 namespace {
 
-/// CLI11 says that a subcommand is required where one is misspelt, without naming it.
-std::string describe(const CLI::ParseError &error, const CLI::App &app) {
+/// CLI11 calls the value of `--name=` missing, and says that a subcommand is required where one is misspelt, without
+/// naming it.
+std::string describe(const CLI::ParseError &error, const CLI::App &app, std::span<char *> arguments) {
+  for (std::string_view argument : arguments) {
+    std::string_view name = argument.substr(0, argument.size() - argument.ends_with('='));
+    if (name != argument && error.get_name() == "ArgumentMismatch" &&
+        std::string_view(error.what()).starts_with(fmt::format("{}:", name)))
+      return fmt::format("{}: expected a value, found an empty text", name);
+  }
   const CLI::App *innermost = &app;
   while (!innermost->get_subcommands().empty())
     innermost = innermost->get_subcommands().front();
@@ -45,7 +53,8 @@ int main(int argc, char **argv) {
   } catch (const CLI::Success &help) {
     return app.exit(help);
   } catch (const CLI::ParseError &error) {
-    fmt::print(stderr, "tilewright: {}\n  hint: `tilewright{} --help` lists the options\n", describe(error, app),
+    fmt::print(stderr, "tilewright: {}\n  hint: `tilewright{} --help` lists the options\n",
+               describe(error, app, {argv, argv + argc}),
                app.get_subcommands().empty() ? "" : " " + app.get_subcommands().front()->get_name());
     return kError;
   } catch (const std::exception &error) { // out of memory, say: never a crash

@@ -47,6 +47,7 @@ struct RawScores {
 /// of fp32's range finite.
 struct NaturalScores {
   static constexpr bool canBeFar = false;
+  __device__ __forceinline__ bool isFar(float) const { return false; }
   __device__ __forceinline__ float reference(float m) const { return m; }
   __device__ __forceinline__ float exponent(float s, float reference) const { return (s - reference) * kLog2E; }
   __device__ __forceinline__ float growth(float m, float other) const { return (m - other) * kLog2E; }

@@ -16,7 +16,8 @@ struct RowPair {
 /// State of the two rows a lane holds a part of.
 struct OnlineRows {
   float max[2];       ///< Running maximum, in the score's own units.
-  float reference[2]; ///< What exponents are taken relative to: the maximum's exponent, 0 for a row without keys.
+  float reference[2]; ///< What exponents are taken relative to: the maximum's exponent; 0 for a row without keys, and
+                      ///< for a far maximum, which is subtracted from the scores.
   float sum[2];       ///< This lane's share.
   float factor[2];    ///< What the last change of the maximum multiplies the output by.
 
@@ -31,18 +32,14 @@ struct OnlineRows {
     sum[0] += sums.x[0];
     sum[1] += sums.x[1];
   }
-  /// Some row of the warp has a far maximum (common/Exponents.cuh): all the warp's rows then subtract theirs before the
-  /// multiplication.
-  template <class Scores> __device__ __forceinline__ bool someFar(const Scores &scores) const {
-    if constexpr (Scores::canBeFar) return __any_sync(0xffffffffu, scores.isFar(max[0]) || scores.isFar(max[1]));
-    return false;
-  }
-  /// What the next tile's sums must stay below (see outgrew): `bound`, or 0, which no sum does, while some row of the
-  /// warp has no maximum to go by, since it has seen no key yet, or a far one.
+  /// What the next tile's sums must stay below (see outgrew): `bound`, or 0, which no sum does, for a row that has no
+  /// maximum to go by, since it has seen no key yet, or a far one, which is subtracted first.
   template <class Scores> __device__ __forceinline__ float sumBound(const Scores &scores, float bound) const {
-    bool unseen = max[0] == minusInfinity() || max[1] == minusInfinity();
-    if constexpr (Scores::canBeFar) unseen |= scores.isFar(max[0]) || scores.isFar(max[1]);
-    return __any_sync(0xffffffffu, unseen) ? 0.f : bound;
+    bool isPlain = true;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      isPlain &= max[half] > minusInfinity() && !scores.isFar(max[half]);
+    return isPlain ? bound : 0.f;
   }
 };
 
@@ -52,9 +49,10 @@ struct OnlineRows {
 /// Maxima are taken over the bits as signed integers, three at a time (one VIMNMX3 for two scores): right as long as
 /// one of a row's values is not negative. A row whose integer maximum is negative sends the warp through maxima of
 /// floats. The maximum moves only when it grew by more than `thresholdLog2` (log2 units): exact after normalisation,
-/// and probabilities stay below 2^threshold.
+/// and probabilities stay below 2^threshold. Far maxima (common/Exponents.cuh) are subtracted from `s` here: relative
+/// to their reference, 0, no tile's maximum is near, so they always come this way.
 template <int N, class Scores>
-__device__ __forceinline__ bool updateMaxima(const Accumulator<16, N> &s, OnlineRows &rows, const Scores &scores,
+__device__ __forceinline__ bool updateMaxima(Accumulator<16, N> &s, OnlineRows &rows, const Scores &scores,
                                              float thresholdLog2) {
   int bits[2];
 #pragma unroll
@@ -87,16 +85,24 @@ __device__ __forceinline__ bool updateMaxima(const Accumulator<16, N> &s, Online
       newMax[half] = quadMax(m);
     }
   }
-  float old[2] = {rows.max[0], rows.max[1]};
-  rows.max[0] = newMax[0], rows.max[1] = newMax[1];
-  bool far = rows.someFar(scores);
+  float subtracted[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float m = newMax[half], origin = m == minusInfinity() ? 0.f : m;
-    rows.reference[half] = scores.reference(origin);
+    bool isFar = scores.isFar(m);
+    subtracted[half] = isFar ? m : 0.f;
+    rows.reference[half] = isFar ? 0.f : scores.reference(origin);
     rows.factor[half] =
-        exp2Approx(far ? scores.growth(old[half], origin) : scores.exponent(old[half], rows.reference[half]));
+        exp2Approx(isFar ? scores.growth(rows.max[half], m) : scores.exponent(rows.max[half], rows.reference[half]));
     rows.sum[half] *= rows.factor[half];
+    rows.max[half] = m;
+  }
+  if (Scores::canBeFar && __any_sync(0xffffffffu, subtracted[0] != 0.f || subtracted[1] != 0.f)) {
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        s.x[0][j][e] -= subtracted[e / 2];
   }
   return true;
 }
@@ -113,28 +119,6 @@ __device__ __forceinline__ void exponentiate(Accumulator<16, N> &s, RowPair &sum
 #pragma unroll
       for (int e = 2 * half; e < 2 * half + 2; ++e) {
         s.x[0][j][e] = exp2Approx(scores.exponent(s.x[0][j][e], rows.reference[half]));
-        sums.x[half] += s.x[0][j][e];
-      }
-  }
-}
-
-/// The same after updateMaxima, for rows whose maxima may be far.
-template <int N, class Scores>
-__device__ __forceinline__ void exponentiateExactly(Accumulator<16, N> &s, RowPair &sums, const OnlineRows &rows,
-                                                    const Scores &scores) {
-  if (__builtin_expect(!rows.someFar(scores), 1)) {
-    exponentiate(s, sums, rows, scores);
-    return;
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float origin = rows.max[half] == minusInfinity() ? 0.f : rows.max[half];
-    sums.x[half] = 0.f;
-#pragma unroll
-    for (int j = 0; j < N / 8; ++j)
-#pragma unroll
-      for (int e = 2 * half; e < 2 * half + 2; ++e) {
-        s.x[0][j][e] = exp2Approx(scores.growth(s.x[0][j][e], origin));
         sums.x[half] += s.x[0][j][e];
       }
   }
@@ -161,17 +145,16 @@ template <int D> __device__ __forceinline__ void scaleRows(Accumulator<16, D> &o
 template <int D, class Scores>
 __device__ __forceinline__ void finishRows(Accumulator<16, D> &o, OnlineRows &rows, const Scores &scores) {
   float inverse[2];
-  bool far = rows.someFar(scores);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     // Approximations without a slow path: a call would make products in flight wait.
     float sum = quadSum(rows.sum[half]), log2Sum, reciprocal;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(sum));
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2Sum) : "f"(sum));
-    float m = rows.max[half], lse = fmaf(log2Sum, kLn2, scores.naturalMax(m));
+    float m = rows.max[half], lse = scores.lse(m, log2Sum * kLn2);
     inverse[half] = sum == 0.f ? 0.f : reciprocal;
     rows.max[half] = sum == 0.f ? minusInfinity() : lse;
-    rows.sum[half] = sum == 0.f ? 0.f : (scores.shift(m, lse, far) + log2Sum) * kLn2;
+    rows.sum[half] = sum == 0.f ? 0.f : (scores.shift(m, lse, scores.isFar(m)) + log2Sum) * kLn2;
   }
   scaleRows(o, inverse);
 }

@@ -88,10 +88,10 @@ class JsonContract(unittest.TestCase):
     def test_tiles_add_up(self):
         for seq, mask in (((300, 200), "k <= q"), ((64, 64), "true"), ((100, 400), "k % 3 == 0 && k < q"), ((1, 1), "k < 1")):
             report = self.object_of("run", "--target", tool.TARGET, "--heads=3", f"--seq={seq[0]}:{seq[1]}", "--mask", mask,
-                                    "--schedule=tile_q=32,tile_kv=64", "--json")
-            rows, columns = -(-seq[0] // 32), -(-seq[1] // 64)
+                                    "--schedule=tile_q=64,tile_kv=128", "--json")
+            rows, columns = -(-seq[0] // 64), -(-seq[1] // 128)
             self.assertEqual(sum(report["tiles"].values()), 3 * rows * columns, report["tiles"])
-            self.assertEqual({report["schedule"][f] for f in ("tile_q", "tile_kv")}, {32, 64})
+            self.assertEqual({report["schedule"][f] for f in ("tile_q", "tile_kv")}, {64, 128})
 
     def test_compile(self):
         emit = self.workspace.folder / "emit"

@@ -21,7 +21,7 @@ Value Sm90Scheduler::valueDescriptor() {
 }
 
 void Sm90Scheduler::consume() {
-  b.call("tw::raiseRegisters", {}, groups == 1 ? "256" : groups == 2 ? "240" : groups == 3 ? "160" : "112");
+  b.call("tw::raiseRegisters", {}, std::to_string(registers().consumer));
   warpRow = b.name("warpRow", b.expression("tw::warpIndex() * 16", {}, b.i32()));
   if (hopper.overlapsBetween) // group 0 goes first
     b.ifTrue(b.expression("$0 == kGroups - 1", {group}, b.getI1Type()),
@@ -148,7 +148,7 @@ void Sm90Scheduler::exactSoftmax() {
   moved = b.name("moved",
                  b.value("tw::updateMaxima", {s, rows, scores, threshold(options.rescaleThreshold)}, b.getI1Type()));
   sums = b.variable("sums", "tw::RowPair");
-  b.call("tw::exponentiateExactly", {s, sums, rows, scores});
+  b.call("tw::exponentiate", {s, sums, rows, scores});
   b.call(".add", {rows, sums});
 }
 
@@ -173,7 +173,7 @@ void Sm90Scheduler::lazySoftmax() {
     scoreVisit(/*masked=*/false);
     b.call("tw::updateMaxima", {s, rows, scores, threshold(0)});
     b.call("tw::scaleRows", {o, b.field(rows, "factor", b.object("float *"))});
-    b.call("tw::exponentiateExactly", {s, sums, rows, scores});
+    b.call("tw::exponentiate", {s, sums, rows, scores});
     b.assign(bound, sumBound());
   });
   b.call(".add", {rows, sums});

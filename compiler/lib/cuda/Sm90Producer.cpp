@@ -39,11 +39,26 @@ void Sm90Scheduler::loadInto(Value ring, StringRef tensor, Value row, Value ofHe
   b.call(".advance", {ring});
 }
 
+/// The pool of registers is what the launch gave, and both numbers (multiples of 8) use it up. A walk that classifies
+/// tiles as it goes computes more than one of ranges known beforehand.
+Sm90Scheduler::Registers Sm90Scheduler::registers() {
+  bool classifies = !loop.getInterval();
+  switch (groups) {
+  case 1:
+    return {256, 56};
+  case 2:
+    return classifies ? Registers{208, 88} : Registers{240, 24};
+  case 3:
+    return {160, 32};
+  default:
+    return {112, 24};
+  }
+}
+
 /// Two warps of the producer group are busy: one deals out tiles, one loads them. All its lanes walk, since walks ask
 /// lanes together; one asks the copy engine.
 void Sm90Scheduler::produce() {
-  // The pool of registers is what the launch gave: both numbers use it up (multiples of 8).
-  b.call("tw::lowerRegisters", {}, groups == 1 ? "56" : groups == 3 ? "32" : "24");
+  b.call("tw::lowerRegisters", {}, std::to_string(registers().producer));
   Value warp = b.name("warp", b.expression("tw::warpIndex() - kGroups * 4", {}, b.i32()));
   Value asks = b.name("asks", b.expression("threadIdx.x % 32 == 0", {}, b.getI1Type()));
   b.ifTrue(b.expression("$0 == 1 && $1", {warp, asks}, b.getI1Type()), [&] {

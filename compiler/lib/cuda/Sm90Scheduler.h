@@ -44,6 +44,11 @@ private:
 
   //===--- Producer -----------------------------------------------------------------------------------------------===//
 
+  /// Of a thread, once the groups have parted.
+  struct Registers {
+    int consumer, producer;
+  };
+  Registers registers();
   void produce();
   void loadInto(Value ring, llvm::StringRef tensor, Value row, Value ofHead);
 

@@ -138,7 +138,10 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     return {role == KernelRole::Merge ? mergeScheduleOf(schedule) : schedule};
   }
   const unsigned demands = demandsOf(problem, target);
-  if (familyOf(problem, target, role) == KernelFamily::Sm90) return sm90Candidates(problem, demands & kAnyMaskOrScore);
+  if (familyOf(problem, target, role) == KernelFamily::Sm90)
+    return sm90Candidates(problem, demands & kClasses ? Sm90Room::Classes
+                                   : demands & kScore ? Sm90Room::Score
+                                                      : Sm90Room::None);
   std::vector<Schedule> all, spilling;
   if (role == KernelRole::Convert) {
     for (const Schedule &fused : candidates(problem, target, KernelRole::Fused))

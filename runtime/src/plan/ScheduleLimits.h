@@ -39,7 +39,8 @@ WarpGrid warpGrid(const Schedule &schedule);
 int64_t paddedDimQK(const Schedule &schedule, const Problem &problem);
 /// Whether dQ is taken relative to the keys' mean (templates/sm80/Centre.cuh): not through a score function.
 bool centresSums(const Problem &problem);
-/// fp32 columns of a row of dQ's sums: a score function spares the row sums that centring needs (templates/sm80/Centre.cuh).
+/// fp32 columns of a row of dQ's sums: a score function spares the row sums that centring needs
+/// (templates/sm80/Centre.cuh).
 int64_t sumColumns(const Schedule &schedule, const Problem &problem);
 
 /// Ranges of the fields on their own, whatever the target; the first broken one as an error.
@@ -52,9 +53,11 @@ Status checkCuda(const Schedule &schedule, const Problem &problem, const Target 
 
 /// Schedules to start from, best first; not all are within the target's limits. Never empty.
 std::vector<Schedule> candidates(const Problem &problem, const Target &target, KernelRole role);
-/// The same for the Hopper forward; `needsRoom` leaves out what has no registers left for a score function or for
-/// classifying tiles.
-std::vector<Schedule> sm90Candidates(const Problem &problem, bool needsRoom);
+/// What a Hopper forward kernel leaves registers for beside its products: nothing, a score function, or classifying
+/// tiles as well.
+enum class Sm90Room { None, Score, Classes };
+/// The same for the Hopper forward, of those schedules that leave room for what is needed.
+std::vector<Schedule> sm90Candidates(const Problem &problem, Sm90Room needed);
 /// Registers a consumer's thread needs, estimated from its accumulators.
 int sm90Registers(const Schedule &schedule, const Problem &problem);
 /// Convert's schedule for the sums of a Fused kernel: the layout is in tileQ and columnWarps.

@@ -25,36 +25,45 @@ int64_t roundUp(int64_t value, int64_t step) { return (value + step - 1) / step 
 struct Choice {
   int tileQ, tileKV, stages;
   Overlap overlap;
-  bool roomy; ///< Registers are left for a score function or for classifying tiles.
+  Sm90Room room;
 };
 
 // Measured on an H200 (templates/sm90/NOTES.md).
-constexpr Choice kLong64[] = {{192, 128, 3, Overlap::PingPong, false}, {128, 128, 3, Overlap::Both, true}};
-constexpr Choice kShort64[] = {{128, 128, 3, Overlap::Both, true}};
-constexpr Choice kUpTo128[] = {{128, 128, 2, Overlap::Both, false}, {128, 64, 3, Overlap::Both, true}};
-constexpr Choice kUpTo192[] = {{128, 128, 2, Overlap::Both, true}, {128, 96, 2, Overlap::Both, true}};
-constexpr Choice kUpTo256[] = {{128, 64, 2, Overlap::Both, true}};
+constexpr Choice kLong64[] = {{192, 128, 3, Overlap::PingPong, Sm90Room::None},
+                              {128, 128, 3, Overlap::Both, Sm90Room::Score},
+                              {128, 64, 3, Overlap::Both, Sm90Room::Classes}};
+constexpr Choice kShort64[] = {{128, 128, 3, Overlap::Both, Sm90Room::Score},
+                               {128, 64, 3, Overlap::Both, Sm90Room::Classes}};
+constexpr Choice kUpTo128[] = {{128, 128, 2, Overlap::Both, Sm90Room::None},
+                               {128, 64, 3, Overlap::Both, Sm90Room::Classes}};
+constexpr Choice kUpTo192[] = {{128, 128, 2, Overlap::Both, Sm90Room::Score},
+                               {128, 96, 2, Overlap::Both, Sm90Room::Score},
+                               {128, 64, 2, Overlap::Both, Sm90Room::Classes}};
+constexpr Choice kUpTo256[] = {{128, 64, 2, Overlap::Both, Sm90Room::Score},
+                               {128, 32, 2, Overlap::Both, Sm90Room::Classes}};
 /// Few query rows: one consumer group.
-constexpr Choice kFewRows[] = {{64, 128, 3, Overlap::None, true}, {64, 128, 2, Overlap::None, true},
-                               {64, 64, 2, Overlap::None, true}};
+constexpr Choice kFewRows[] = {{64, 128, 3, Overlap::None, Sm90Room::Classes},
+                               {64, 128, 2, Overlap::None, Sm90Room::Classes},
+                               {64, 64, 2, Overlap::None, Sm90Room::Classes}};
 
 std::span<const Choice> choicesOf(const Problem &problem) {
   const int64_t dim = std::max(problem.dimQK, problem.dimV);
   constexpr int64_t kShort = 1024;
   if (problem.seqQ <= kGroupRows) return kFewRows;
-  if (dim <= 64) return !problem.fullMask().empty() && problem.seqKV <= kShort ? std::span<const Choice>(kShort64) : kLong64;
+  if (dim <= 64)
+    return !problem.fullMask().empty() && problem.seqKV <= kShort ? std::span<const Choice>(kShort64) : kLong64;
   return dim <= 128 ? std::span<const Choice>(kUpTo128) : dim <= 192 ? std::span<const Choice>(kUpTo192) : kUpTo256;
 }
 
 } // namespace
 
-std::vector<Schedule> sm90Candidates(const Problem &problem, bool needsRoom) {
+std::vector<Schedule> sm90Candidates(const Problem &problem, Sm90Room needed) {
   Schedule schedule;
   schedule.order = problem.fullMask().empty() ? Order::Plain : Order::LongestFirst;
   schedule.rescaleThreshold = 8;
   std::vector<Schedule> all;
   for (const Choice &choice : choicesOf(problem)) {
-    if (needsRoom && !choice.roomy) continue;
+    if (choice.room < needed) continue;
     schedule.tileQ = choice.tileQ;
     schedule.tileKV = choice.tileKV;
     schedule.stages = choice.stages;
