@@ -8,21 +8,19 @@ namespace tilewright {
 
 namespace {
 
-/// Tiles that are dealt together, longest first (TileGrid::sectionHeads): as many heads as have K and V that stay in an
-/// H200's L2 (60 MB, each half of the SMs in its own half). Long sequences want more: blocks stream a head's K and V
-/// together, while few tiles in a section leave blocks at different places of many heads (templates/sm90/NOTES.md).
-constexpr int64_t kSectionBytes = int64_t{32} << 20, kMostSectionBytes = 2 * kSectionBytes;
-constexpr int64_t kSectionTiles = 768, kLongSequence = 2048;
+/// Tiles that are dealt together, longest first (TileGrid::sectionHeads): heads whose K and V stay in an H200's L2
+/// (60 MB, each half of the SMs in its own half), or, on long sequences, as many as leave each head some blocks that
+/// stream its K and V from memory together (templates/sm90/NOTES.md).
+constexpr int64_t kSectionBytes = int64_t{32} << 20;
+constexpr int64_t kStreamedHeads = 33, kLongSequence = 2048;
 
-/// Heads of a section: whole groups of those that share K and V.
-int32_t sectionHeads(const KernelArgs &args, int64_t headBytes, int64_t tilesOfHead) {
-  headBytes = std::max<int64_t>(1, headBytes);
-  const int64_t group = args.headsQ / args.headsKV;
-  int64_t columns = kSectionBytes / headBytes;
-  if (args.seqKV >= kLongSequence)
-    columns = std::min(std::max(columns, kSectionTiles / (tilesOfHead * group)), kMostSectionBytes / headBytes);
-  return static_cast<int32_t>(
-      std::min<int64_t>(int64_t{args.batch} * args.headsQ, std::max<int64_t>(1, columns) * group));
+/// Heads of a section: whole groups of those that share K and V, in sections of one size.
+int32_t sectionHeads(const KernelArgs &args, int64_t headBytes) {
+  const int64_t group = args.headsQ / args.headsKV, columns = int64_t{args.batch} * args.headsKV;
+  int64_t most = std::max<int64_t>(1, kSectionBytes / std::max<int64_t>(1, headBytes));
+  if (args.seqKV >= kLongSequence) most = std::max(most, kStreamedHeads / group);
+  const int64_t sections = (columns + most - 1) / most;
+  return static_cast<int32_t>((columns + sections - 1) / sections * group);
 }
 
 constexpr int64_t kTicketBytes = 64;
@@ -112,7 +110,7 @@ Expected<Sm90Launcher::Launch> Sm90Launcher::describe(void *stream, int64_t tile
   launch.columns = args.batch * args.headsQ;
   launch.tiles = static_cast<int32_t>(tiles / launch.columns);
   launch.heads = args.headsQ;
-  launch.sectionHeads = sectionHeads(args, int64_t{args.seqKV} * (problem.dimQK + problem.dimV) * 2, launch.tiles);
+  launch.sectionHeads = sectionHeads(args, int64_t{args.seqKV} * (problem.dimQK + problem.dimV) * 2);
   int64_t blocks = std::min<int64_t>(tiles, device->info().smCount);
   if (schedule.order == Order::LongestFirst) {
     launch.tickets = ticketsFor(stream);

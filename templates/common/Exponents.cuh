@@ -29,7 +29,14 @@ struct RawScores {
   __device__ __forceinline__ bool isFar(float m) const {
     return fabsf(m * factor) > kFarExponent && fabsf(m) < infinity();
   }
+  /// Neither far nor infinite nor NaN.
+  __device__ __forceinline__ bool isPlain(float m) const { return fabsf(m * factor) <= kFarExponent; }
   __device__ __forceinline__ float naturalMax(float m) const { return __fmul_rn(m, scale); }
+  /// lse and shift of a row whose maximum is plain.
+  __device__ __forceinline__ float plainLse(float m, float lnSum) const { return naturalMax(m) + lnSum; }
+  __device__ __forceinline__ float plainShift(float m, float lse) const {
+    return fmaf(fmaf(m, scale, -lse), kLog2E, -exponent(m, reference(m)));
+  }
   /// LSE of a row with maximum `m`. A lonely one is rounded down, so that no product of the maximum's size falls below.
   __device__ __forceinline__ float lse(float m, float lnSum) const {
     return fabsf(naturalMax(m)) > kLonelyLse ? __fmul_rd(m, scale) : naturalMax(m) + lnSum;
@@ -38,8 +45,7 @@ struct RawScores {
   /// nothing to a lonely one. With log2 of the sum it makes LSE's rest: see LogProbability.
   __device__ __forceinline__ float shift(float m, float lse, bool far = false) const {
     if (fabsf(lse) > kLonelyLse) return 0.f;
-    float residue = far ? 0.f : exponent(m, reference(m));
-    return fmaf(fmaf(m, scale, -lse), kLog2E, -residue);
+    return far ? fmaf(m, scale, -lse) * kLog2E : plainShift(m, lse);
   }
 };
 
@@ -48,6 +54,9 @@ struct RawScores {
 struct NaturalScores {
   static constexpr bool canBeFar = false;
   __device__ __forceinline__ bool isFar(float) const { return false; }
+  __device__ __forceinline__ bool isPlain(float m) const { return m > minusInfinity(); }
+  __device__ __forceinline__ float plainLse(float m, float lnSum) const { return m + lnSum; }
+  __device__ __forceinline__ float plainShift(float m, float lse) const { return (m - lse) * kLog2E; }
   __device__ __forceinline__ float reference(float m) const { return m; }
   __device__ __forceinline__ float exponent(float s, float reference) const { return (s - reference) * kLog2E; }
   __device__ __forceinline__ float growth(float m, float other) const { return (m - other) * kLog2E; }

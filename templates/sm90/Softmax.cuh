@@ -32,16 +32,33 @@ struct OnlineRows {
     sum[0] += sums.x[0];
     sum[1] += sums.x[1];
   }
-  /// What the next tile's sums must stay below (see outgrew): `bound`, or 0, which no sum does, for a row that has no
-  /// maximum to go by, since it has seen no key yet, or a far one, which is subtracted first.
+  /// What the next tile's sums must stay below (see outgrew): `bound`, or 0, which no sum does, for rows that are not
+  /// plain: without a maximum to go by, since they have seen no key yet, or with a far one.
   template <class Scores> __device__ __forceinline__ float sumBound(const Scores &scores, float bound) const {
-    bool isPlain = true;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      isPlain &= max[half] > minusInfinity() && !scores.isFar(max[half]);
-    return isPlain ? bound : 0.f;
+    return scores.isPlain(max[0]) && scores.isPlain(max[1]) ? bound : 0.f;
   }
 };
+
+/// The part of updateMaxima for rows whose new maximum is not plain: far ones are subtracted from `s`.
+template <int N, class Scores>
+__device__ __forceinline__ void settleMaxima(Accumulator<16, N> &s, OnlineRows &rows, const float (&newMax)[2],
+                                             const Scores &scores) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float m = newMax[half];
+    if (!(m == minusInfinity() || scores.isFar(m))) continue;
+    rows.reference[half] = 0.f;
+    rows.factor[half] =
+        exp2Approx(scores.isFar(m) ? scores.growth(rows.max[half], m) : scores.exponent(rows.max[half], 0.f));
+    if (Scores::canBeFar && scores.isFar(m)) {
+#pragma unroll
+      for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; ++e)
+          s.x[0][j][e] -= m;
+    }
+  }
+}
 
 /// Brings the rows' maxima up to date with a tile of scores. Returns whether they moved (for the whole warp alike): the
 /// output must then be multiplied by rows.factor before anything is added to it.
@@ -85,24 +102,18 @@ __device__ __forceinline__ bool updateMaxima(Accumulator<16, N> &s, OnlineRows &
       newMax[half] = quadMax(m);
     }
   }
-  float subtracted[2];
+  bool isPlain = true;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float m = newMax[half], origin = m == minusInfinity() ? 0.f : m;
-    bool isFar = scores.isFar(m);
-    subtracted[half] = isFar ? m : 0.f;
-    rows.reference[half] = isFar ? 0.f : scores.reference(origin);
-    rows.factor[half] =
-        exp2Approx(isFar ? scores.growth(rows.max[half], m) : scores.exponent(rows.max[half], rows.reference[half]));
-    rows.sum[half] *= rows.factor[half];
-    rows.max[half] = m;
+    rows.reference[half] = scores.reference(newMax[half]);
+    rows.factor[half] = exp2Approx(scores.exponent(rows.max[half], rows.reference[half]));
+    isPlain &= scores.isPlain(newMax[half]);
   }
-  if (Scores::canBeFar && __any_sync(0xffffffffu, subtracted[0] != 0.f || subtracted[1] != 0.f)) {
+  if (!__all_sync(0xffffffffu, isPlain)) settleMaxima(s, rows, newMax, scores);
 #pragma unroll
-    for (int j = 0; j < N / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        s.x[0][j][e] -= subtracted[e / 2];
+  for (int half = 0; half < 2; ++half) {
+    rows.sum[half] *= rows.factor[half];
+    rows.max[half] = newMax[half];
   }
   return true;
 }
@@ -145,16 +156,19 @@ template <int D> __device__ __forceinline__ void scaleRows(Accumulator<16, D> &o
 template <int D, class Scores>
 __device__ __forceinline__ void finishRows(Accumulator<16, D> &o, OnlineRows &rows, const Scores &scores) {
   float inverse[2];
+  bool isPlain = __all_sync(0xffffffffu, scores.isPlain(rows.max[0]) && scores.isPlain(rows.max[1]));
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     // Approximations without a slow path: a call would make products in flight wait.
-    float sum = quadSum(rows.sum[half]), log2Sum, reciprocal;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(sum));
+    float sum = quadSum(rows.sum[half]), m = rows.max[half], log2Sum;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse[half]) : "f"(sum));
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2Sum) : "f"(sum));
-    float m = rows.max[half], lse = scores.lse(m, log2Sum * kLn2);
-    inverse[half] = sum == 0.f ? 0.f : reciprocal;
-    rows.max[half] = sum == 0.f ? minusInfinity() : lse;
-    rows.sum[half] = sum == 0.f ? 0.f : (scores.shift(m, lse, scores.isFar(m)) + log2Sum) * kLn2;
+    rows.max[half] = scores.plainLse(m, log2Sum * kLn2);
+    rows.sum[half] = (scores.plainShift(m, rows.max[half]) + log2Sum) * kLn2;
+    if (isPlain) continue;
+    rows.max[half] = sum == 0.f ? minusInfinity() : scores.lse(m, log2Sum * kLn2);
+    rows.sum[half] = sum == 0.f ? 0.f : (scores.shift(m, rows.max[half], scores.isFar(m)) + log2Sum) * kLn2;
+    if (sum == 0.f) inverse[half] = 0.f;
   }
   scaleRows(o, inverse);
 }
