@@ -25,8 +25,8 @@ int64_t sentBytes(OpKind kind, int64_t elements, int64_t elementBytes, int world
   case OpKind::Broadcast:
     if (elements * elementBytes <= kDirectBroadcastBytes)
       sent = rank == root ? others * elements : 0;
-    else
-      sent = others * own + (rank == root ? elements - own : 0);
+    else // the root sends each rank its chunk, then everyone his own to those who lack it
+      sent = rank == root ? elements - own + others * own : (others - 1) * own;
     break;
   case OpKind::Send:
     sent = elements;

@@ -19,7 +19,8 @@ Chunk chunkOf(int64_t count, int worldSize, int rank);
 constexpr int64_t kDirectBroadcastBytes = 64 << 10;
 
 /// Payload bytes that `rank` sends in `op`; 0 for an op that sends nothing. With s bytes over N ranks: all-reduce
-/// 2 (N-1)/N s, reduce-scatter and all-gather (N-1)/N s, broadcast (N-1)/N s and the root's scatter on top.
+/// 2 (N-1)/N s, reduce-scatter and all-gather (N-1)/N s, a large broadcast 2 (N-1)/N s
+/// from the root and (N-2)/N s from each other rank.
 int64_t sentBytes(const StepPlan &plan, const StepOp &op, int rank);
 int64_t sentBytes(OpKind kind, int64_t elements, int64_t elementBytes, int worldSize, int rank, int root);
 
