@@ -12,6 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr uint64_t kControlSlot = uint64_t{0x81} << 56, kProofSlot = uint64_t{0x82} << 56;
+/// What a rank sent before its goodbye, or before it gave up, has arrived after this.
+constexpr std::chrono::milliseconds kDelivery{200};
 constexpr std::chrono::hours kForEver{24 * 365}; ///< Gloo takes 0 for "now" and -1 for its own default.
 
 } // namespace
@@ -155,6 +157,8 @@ void GlooGroup::close(std::vector<Posted> &posted) {
       changed.notify_all();
     }
     if (watcher.joinable()) watcher.join();
+    // Closing resets connections: notices need the time to be read.
+    if (!failure.empty()) std::this_thread::sleep_until(failedAt + kDelivery);
     for (Peer &peer : peers)
       if (peer.control) peer.control->abortWaitRecv();
     for (Peer &peer : peers)
@@ -196,6 +200,7 @@ void GlooGroup::fail(const std::string &message, bool tellOthers) {
     std::lock_guard lock(mutex);
     if (!failure.empty() || stopping) return;
     failure = message;
+    failedAt = Clock::now();
     if (current) {
       if (current->isSend)
         current->buffer->abortWaitSend();
@@ -270,7 +275,6 @@ void GlooGroup::watch() {
     if (stopping || !failure.empty() || !current) continue;
     const auto now = Clock::now();
     const Peer &peer = peers[static_cast<size_t>(current->peer)];
-    constexpr std::chrono::milliseconds kDelivery{200}; // what it sent before its goodbye is being delivered
     if (peer.gone && now - std::max(peer.goneSince, waitingSince) > kDelivery) {
       std::string message = describe(current->peer, "has ended its part of the job");
       lock.unlock();

@@ -92,6 +92,7 @@ private:
   std::condition_variable changed;
   std::vector<Peer> peers;
   std::string failure, operation;
+  std::chrono::steady_clock::time_point failedAt;
   Posted *current = nullptr;
   std::chrono::steady_clock::time_point waitingSince;
   bool stopping = false, closed = false;
