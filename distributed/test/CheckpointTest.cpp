@@ -217,15 +217,21 @@ TEST_CASE("killed at any moment of saving, the checkpoint before or the new one 
       auto trainer = Trainer::make(environment, o);
       if (!trainer || !loadCheckpoint(*trainer->engine, folder.path)) return 1;
       say("loaded\n");
-      while (true)
-        if (!trainer->trainTo(static_cast<int>(trainer->engine->updates()) + 1) ||
-            !saveCheckpoint(*trainer->engine, {folder.path, {}, 1}))
-          return 2;
+      while (true) {
+        Status status = trainer->trainTo(static_cast<int>(trainer->engine->updates()) + 1);
+        if (status) status = saveCheckpoint(*trainer->engine, {folder.path, {}, 1}).map([](const std::string &) {});
+        if (status) continue;
+        say(status.error().text());
+        return 2;
+      }
     });
-    REQUIRE(job.hear(round % 2) == "loaded\n");
+    const int victim = round % 2;
+    REQUIRE(job.hear(victim) == "loaded\n");
     usleep(static_cast<useconds_t>(1000 + round * 1700));
-    kill(job.pid(round % 2), SIGKILL);
-    kill(job.pid(1 - round % 2), SIGKILL);
+    kill(job.pid(victim), SIGKILL);
+    const RankResult &survivor = job.waitFor(static_cast<size_t>(1 - victim));
+    CHECK(survivor.exitCode == 2);
+    CHECK_MESSAGE(survivor.said.find(fmt::format("rank {} has", victim)) != std::string::npos, survivor.said);
     job.wait();
     auto summary = inspectCheckpoint(folder.path, true);
     REQUIRE_MESSAGE(summary, summary.error().text());
