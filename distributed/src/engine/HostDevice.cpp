@@ -99,6 +99,7 @@ public:
     if (bytes) std::memset(data, 0, static_cast<size_t>(bytes));
     return {};
   }
+  Status synchronize() override { return {}; }
 
 private:
   Status copy(void *to, const void *from, int64_t bytes) {
