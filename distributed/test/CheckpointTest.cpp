@@ -220,13 +220,22 @@ TEST_CASE("killed at any moment of saving, the checkpoint before or the new one 
       while (true) {
         Status status = trainer->trainTo(static_cast<int>(trainer->engine->updates()) + 1);
         if (status) status = saveCheckpoint(*trainer->engine, {folder.path, {}, 1}).map([](const std::string &) {});
-        if (status) continue;
+        if (status) {
+          say("saved\n");
+          continue;
+        }
         say(status.error().text());
         return 2;
       }
     });
     const int victim = round % 2;
-    REQUIRE(job.hear(victim) == "loaded\n");
+    // Some rounds strike in the first save, others, on however slow a machine, when one is made.
+    std::string heard;
+    while (heard.find(round % 3 ? "loaded" : "saved") == std::string::npos) {
+      const std::string more = job.hear(victim);
+      REQUIRE_FALSE(more.empty());
+      heard += more;
+    }
     usleep(static_cast<useconds_t>(1000 + round * 1700));
     kill(job.pid(victim), SIGKILL);
     const RankResult &survivor = job.waitFor(static_cast<size_t>(1 - victim));
