@@ -33,14 +33,10 @@ TEST_CASE("one process alone needs no variables") {
 }
 
 TEST_CASE("RANK and its like come before Open MPI's and SLURM's") {
-  std::map<std::string, std::string> variables = {{"MASTER_PORT", "4000"},
-                                                  {"TILEWRIGHT_JOB_TOKEN", "t"},
-                                                  {"OMPI_COMM_WORLD_RANK", "2"},
-                                                  {"OMPI_COMM_WORLD_SIZE", "5"},
-                                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                                                  {"SLURM_PROCID", "3"},
-                                                  {"SLURM_NTASKS", "4"},
-                                                  {"TILEWRIGHT_COMMUNICATION_TIMEOUT", "2.5"}};
+  std::map<std::string, std::string> variables = {
+      {"MASTER_PORT", "4000"},       {"TILEWRIGHT_JOB_TOKEN", "t"},        {"OMPI_COMM_WORLD_RANK", "2"},
+      {"OMPI_COMM_WORLD_SIZE", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},  {"SLURM_PROCID", "3"},
+      {"SLURM_NTASKS", "4"},         {"TILEWRIGHT_NETWORK_TIMEOUT", "2.5"}};
   auto job = parse(variables);
   REQUIRE(job);
   CHECK(job->rank == 2);
@@ -79,5 +75,5 @@ TEST_CASE("bad variables are named with their value and what is accepted") {
   refused(with("MASTER_PORT", nullptr), {"MASTER_PORT is not set", "tilewright launch"});
   refused(with("TILEWRIGHT_JOB_TOKEN", nullptr), {"TILEWRIGHT_JOB_TOKEN is not set"});
   refused(with("TILEWRIGHT_LISTEN_ADDRESS", "localhost"), {"numeric IP address", "'localhost'"});
-  refused(with("TILEWRIGHT_COMMUNICATION_TIMEOUT", "0"), {"at least 0.1", "'0'"});
+  refused(with("TILEWRIGHT_NETWORK_TIMEOUT", "0"), {"at least 0.1", "'0'"});
 }

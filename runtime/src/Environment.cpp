@@ -67,6 +67,8 @@ template <class T> bool store(T &member, std::optional<T> value) {
   return value.has_value();
 }
 
+bool isText(Environment &, std::string_view) { return true; }
+
 struct KnobEntry {
   Knob knob;
   bool (*set)(Environment &, std::string_view);
@@ -93,6 +95,13 @@ constexpr KnobEntry kKnobs[] = {
      [](Environment &e, std::string_view v) { return store(e.noCompile, parseFlag(v)); }},
     {{"TILEWRIGHT_THREADS", KnobType::Count, "one a hardware thread", "threads that run CPU kernels"},
      [](Environment &e, std::string_view v) { return store(e.threads, parseCount(v)); }},
+    // Distributed jobs read these where they start; here they are only known.
+    {{"TILEWRIGHT_JOB_TOKEN", KnobType::Text, "none", "secret that the ranks of a job prove to each other"}, isText},
+    {{"TILEWRIGHT_LISTEN_ADDRESS", KnobType::Text, "127.0.0.1", "numeric address of this host for a job's other ranks"},
+     isText},
+    {{"TILEWRIGHT_NETWORK_TIMEOUT", KnobType::Text, "30", "seconds that a rank waits for another"}, isText},
+    {{"TILEWRIGHT_RENDEZVOUS_FD", KnobType::Text, "none", "listening socket that a launcher hands down to rank 0"},
+     isText},
 };
 
 std::string_view acceptedValues(KnobType type) {
@@ -107,6 +116,8 @@ std::string_view acceptedValues(KnobType type) {
     return "an integer from 1 to 4096";
   case KnobType::Flag:
     return "1, true, yes, on or 0, false, no, off";
+  case KnobType::Text:
+    return "any text";
   }
   return "";
 }
@@ -125,6 +136,8 @@ std::string_view toString(KnobType type) {
     return "count";
   case KnobType::Flag:
     return "flag";
+  case KnobType::Text:
+    return "text";
   }
   return "";
 }

@@ -13,5 +13,7 @@ void addCompileCommand(CLI::App &app, int &exitCode);
 void addBenchCommand(CLI::App &app, int &exitCode);
 void addCacheCommand(CLI::App &app, int &exitCode);
 void addDoctorCommand(CLI::App &app, int &exitCode);
+void addLaunchCommand(CLI::App &app, int &exitCode);
+void addPlanCommand(CLI::App &app, int &exitCode);
 
 } // namespace tilewright::tool

@@ -75,24 +75,24 @@ std::string StepPlan::canonicalText() const {
 
 std::string StepPlan::hash() const { return sha256Hex(canonicalText()); }
 
-std::string StepPlan::describe() const {
-  std::string text = fmt::format("plan {} for {} ranks, {} parameters, {} ops, hash {}\n\nBUFFERS on rank 0\n",
-                                 strategy, worldSize, parameters.size(), ops.size(), hash().substr(0, 16));
+std::string StepPlan::describe(int rank) const {
+  std::string text = fmt::format("plan {} for {} ranks, {} parameters, {} ops, hash {}\n\nBUFFERS on rank {}\n",
+                                 strategy, worldSize, parameters.size(), ops.size(), hash().substr(0, 16), rank);
   for (const PlanBuffer &b : buffers)
-    text += fmt::format("  {:<18} {:<9} {:>14} elements {:>16} bytes  {}\n", b.name, toString(b.type), b.elementsOn(0),
-                        b.elementsOn(0) * sizeInBytes(b.type), toString(b.category));
-  text += "\nOPS (bytes: what rank 0 sends)\n";
+    text += fmt::format("  {:<14} {:<9} {:>14} elements {:>16} bytes  {}\n", b.name, toString(b.type),
+                        b.elementsOn(rank), b.elementsOn(rank) * sizeInBytes(b.type), toString(b.category));
+  text += fmt::format("\nOPS (bytes: what rank {} sends)\n", rank);
   for (size_t i = 0; i < ops.size(); ++i) {
-    const int64_t sent = sentBytes(*this, ops[i], 0);
+    const int64_t sent = sentBytes(*this, ops[i], rank);
     text += fmt::format("  {:>4}  {:>12}  {}\n", i, sent ? fmt::format("{}", sent) : "", opLine(*this, ops[i]));
   }
-  text += "\nMEMORY on rank 0\n";
-  const MemoryByCategory memory = predictMemory(*this, 0);
+  text += fmt::format("\nMEMORY on rank {}\n", rank);
+  const MemoryByCategory memory = predictMemory(*this, rank);
   for (int c = 0; c < kCategories; ++c)
     text += fmt::format("  {:<16} {:>16} bytes\n", toString(static_cast<Category>(c)),
                         memory.bytes[static_cast<size_t>(c)]);
-  text += "\nTRAFFIC of rank 0 in a step\n";
-  for (const auto &[kind, traffic] : predictTraffic(*this, 0))
+  text += fmt::format("\nTRAFFIC of rank {} in a step\n", rank);
+  for (const auto &[kind, traffic] : predictTraffic(*this, rank))
     text += fmt::format("  {:<16} {:>6} calls {:>16} bytes sent\n", toString(kind), traffic.calls, traffic.sentBytes);
   return text;
 }

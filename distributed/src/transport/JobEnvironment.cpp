@@ -60,14 +60,13 @@ Expected<JobEnvironment> JobEnvironment::parse(const Lookup &lookup) {
                 fmt::format("environment: TILEWRIGHT_LISTEN_ADDRESS: expected a numeric IP address of this "
                             "host, found '{}'",
                             job.listenAddress));
-  if (auto text = lookup("TILEWRIGHT_COMMUNICATION_TIMEOUT"); text && !text->empty()) {
+  if (auto text = lookup("TILEWRIGHT_NETWORK_TIMEOUT"); text && !text->empty()) {
     char *end = nullptr;
     const double seconds = std::strtod(text->c_str(), &end);
     if (*end || !(seconds >= 0.1 && seconds <= 1e6))
       return fail(
           Stage::Communicate,
-          fmt::format("environment: TILEWRIGHT_COMMUNICATION_TIMEOUT: expected seconds, at least 0.1, found '{}'",
-                      *text));
+          fmt::format("environment: TILEWRIGHT_NETWORK_TIMEOUT: expected seconds, at least 0.1, found '{}'", *text));
     job.timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
   }
   if (job.worldSize == 1) return job;

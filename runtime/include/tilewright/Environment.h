@@ -17,6 +17,7 @@ enum class KnobType {
   Bytes,    ///< A number, optionally with a suffix K, M, G or T (powers of 1024).
   Count,    ///< A positive integer.
   Flag,     ///< 1, true, yes, on or 0, false, no, off.
+  Text,     ///< Anything; whoever uses it checks it.
 };
 
 std::string_view toString(KnobType type);

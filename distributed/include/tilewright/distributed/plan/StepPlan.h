@@ -116,8 +116,8 @@ struct StepPlan {
   std::string canonicalText() const;
   /// SHA-256 of canonicalText(), 64 hex digits.
   std::string hash() const;
-  /// canonicalText() with a head, and bytes by category and by op: for people.
-  std::string describe() const;
+  /// canonicalText() with a head, and rank's bytes by category and by op: for people.
+  std::string describe(int rank = 0) const;
 
   int bufferNamed(std::string_view name) const; ///< -1 if there is none.
   int opNamed(std::string_view name) const;     ///< -1 if there is none.

@@ -25,7 +25,7 @@ struct JobEnvironment {
 
   /// RANK, WORLD_SIZE, LOCAL_RANK; without them Open MPI's (OMPI_COMM_WORLD_RANK ...) or SLURM's (SLURM_PROCID ...);
   /// without those one rank alone. MASTER_ADDR, MASTER_PORT, TILEWRIGHT_JOB_TOKEN, TILEWRIGHT_LISTEN_ADDRESS,
-  /// TILEWRIGHT_RENDEZVOUS_FD, TILEWRIGHT_COMMUNICATION_TIMEOUT (seconds). Errors name the variable, its value and what
+  /// TILEWRIGHT_RENDEZVOUS_FD, TILEWRIGHT_NETWORK_TIMEOUT (seconds). Errors name the variable, its value and what
   /// is accepted; with more than one rank, a token and a port are needed.
   static Expected<JobEnvironment> parse(const Lookup &lookup);
   static Expected<JobEnvironment> ofProcess();
