@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 namespace tilewright::train {
 namespace {
@@ -111,10 +112,43 @@ double ModelConfig::flopsPerToken(int64_t length) const {
          6 * static_cast<double>(layers) * static_cast<double>(width) * static_cast<double>(length);
 }
 
-std::string ModelConfig::canonicalText() const {
-  return fmt::format("vocabulary={}\ncontext={}\nwidth={}\nlayers={}\nheads={}\nhidden={}\nrope_base={}\n"
-                     "norm_epsilon={}\n",
-                     vocabulary, context, width, layers, heads, hidden, ropeBase, normEpsilon);
+std::string ModelConfig::json() const {
+  return nlohmann::json{{"name", name},     {"vocabulary", vocabulary}, {"context", context},
+                        {"width", width},   {"layers", layers},         {"heads", heads},
+                        {"hidden", hidden}, {"rope_base", ropeBase},    {"norm_epsilon", normEpsilon}}
+      .dump();
+}
+
+Expected<ModelConfig> ModelConfig::fromJson(const std::string &text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object())
+    return fail(Stage::Input, fmt::format("model: expected a JSON object, found '{}'", text.substr(0, 80)));
+  ModelConfig config;
+  size_t found = 0;
+  Status status;
+  auto read = [&](const char *key, auto &value) {
+    const auto at = json.find(key);
+    if (at == json.end() ||
+        (std::is_same_v<std::decay_t<decltype(value)>, std::string> ? !at->is_string() : !at->is_number())) {
+      status = fail(Stage::Input, fmt::format("model: {} is missing or has another type", key));
+      return;
+    }
+    value = at->get<std::decay_t<decltype(value)>>();
+    ++found;
+  };
+  read("name", config.name);
+  read("vocabulary", config.vocabulary);
+  read("context", config.context);
+  read("width", config.width);
+  read("layers", config.layers);
+  read("heads", config.heads);
+  read("hidden", config.hidden);
+  read("rope_base", config.ropeBase);
+  read("norm_epsilon", config.normEpsilon);
+  if (!status) return propagate(status);
+  if (json.size() != found) return fail(Stage::Input, fmt::format("model: {} fields; expected {}", json.size(), found));
+  if (status = config.validate(); !status) return propagate(status);
+  return config;
 }
 
 void fillInitial(const ModelConfig &config, uint64_t seed, int parameter, std::span<float> values) {

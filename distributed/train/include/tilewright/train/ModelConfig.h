@@ -33,8 +33,9 @@ struct ModelConfig {
   /// only looked up, and 6 * layers * width * length for causal attention's products.
   double flopsPerToken(int64_t length) const;
 
-  /// All fields, one `name=value` a line.
-  std::string canonicalText() const;
+  /// One JSON object of all fields, and back: unknown or missing fields and wrong types are errors that name them.
+  std::string json() const;
+  static Expected<ModelConfig> fromJson(const std::string &text);
 };
 
 /// Where each parameter stands in ModelConfig::parameters().
