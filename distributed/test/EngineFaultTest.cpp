@@ -79,6 +79,73 @@ TEST_CASE("a rank killed or stopped at any moment of the step is an error on eve
         strike(strategy, signal, moment);
 }
 
+TEST_CASE("struck in the middle of whatever a step is doing: sums, updates, gathers") {
+  // Large enough that communication is where a step spends its time.
+  const ParameterList list = {{"a", {700, 1000}, 0.1}, {"b", {300, 1000}, 0}, {"c", {1000}, 0}};
+  for (Strategy strategy : {Strategy::Bucketed, Strategy::Zero1, Strategy::Zero1Broadcast})
+    for (int signal : {SIGKILL, SIGSTOP})
+      for (int delay : {0, 3, 7}) {
+        CAPTURE(toString(strategy));
+        CAPTURE(signal);
+        CAPTURE(delay);
+        RankProcesses job(
+            3,
+            [&](const JobEnvironment &environment, const Say &say) {
+              auto transport = connectGloo(environment);
+              if (!transport) return say(transport.error().text()), 3;
+              auto device = hostDevice();
+              auto engine = Engine::create(list, {strategy, 1, 1 << 20}, **transport, *device);
+              Status status = engine ? (*engine)->start() : tl::unexpected<Error>(engine.error());
+              for (int step = 1; status; ++step) {
+                for (int i = 2; i >= 0 && status; --i)
+                  status = (*engine)->gradReady(i);
+                if (auto report = (*engine)->finishStep(1, {}); status && !report) status = propagate(report);
+                if (step == 2 && environment.rank == 1) say("here\n");
+              }
+              say(status.error().text());
+              return 2;
+            },
+            signal == SIGSTOP ? std::chrono::milliseconds(500) : std::chrono::milliseconds(20000));
+        REQUIRE(job.hear(1) == "here\n");
+        usleep(static_cast<useconds_t>(delay * 1000));
+        kill(job.pid(1), signal);
+        for (size_t rank : {size_t{0}, size_t{2}}) {
+          const RankResult &result = job.waitFor(rank);
+          CHECK(result.exitCode == 2);
+          CHECK_MESSAGE(result.said.find(signal == SIGKILL ? "rank 1 has" : "rank 1 did not respond") !=
+                            std::string::npos,
+                        result.said);
+        }
+        kill(job.pid(1), SIGKILL);
+      }
+}
+
+TEST_CASE("a rank of another version is refused by all, with both versions") {
+  RankProcesses job(2, [](const JobEnvironment &environment, const Say &say) {
+    auto transport = connectGloo(environment);
+    if (!transport) return say(transport.error().text()), 3;
+    auto device = hostDevice();
+    if (environment.rank == 0) {
+      auto engine = Engine::create(parameterList(), {Strategy::Zero1}, **transport, *device);
+      if (engine) return 0;
+      say(engine.error().text());
+      return 2;
+    }
+    // What an engine of version 0.0.1 with the same plan tells.
+    auto plan = buildPlan(parameterList(), {Strategy::Zero1, 2});
+    auto hashes = (*transport)->exchange("0.0.1 " + plan->hash());
+    auto texts = (*transport)->exchange("");
+    if (!hashes || !texts) return 3;
+    (void)(*transport)->exchange(describeDifference((*texts)[0], "version=0.0.1\n" + plan->canonicalText()));
+    return 0;
+  });
+  const RankResult &result = job.wait()[0];
+  CHECK(result.exitCode == 2);
+  CHECK_MESSAGE(result.said.find("rank 1 has another plan than rank 0: line 1: 'version=") != std::string::npos,
+                result.said);
+  CHECK_MESSAGE(result.said.find("against 'version=0.0.1'") != std::string::npos, result.said);
+}
+
 TEST_CASE("a rank with another model or other options is refused by all, with the difference") {
   auto said = [](std::function<void(int rank, ParameterList &, StrategyOptions &)> change) {
     RankProcesses job(3, [&](const JobEnvironment &e, const Say &say) {

@@ -92,8 +92,8 @@ Case makeCase(Strategy strategy, int ranks, int64_t cap = 4000, int accumulation
 
 } // namespace
 
-TEST_CASE("every strategy at 1 to 4 ranks trains as one process in double does, and all to the same bits") {
-  for (int ranks : {1, 2, 3, 4}) {
+TEST_CASE("every strategy at 1 to 5 ranks trains as one process in double does, and all to the same bits") {
+  for (int ranks : {1, 2, 3, 4, 5}) {
     std::string bits;
     for (Strategy strategy : allStrategies()) {
       Case c = makeCase(strategy, ranks);
@@ -119,6 +119,9 @@ TEST_CASE("bucket caps, accumulation, clipping and more ranks than elements chan
     c.setup.ranks = 3;
     digestOf(c);
   }
+  // 1 x 8 = 8 x 1: one rank with eight micro-batches, eight ranks with one, and what lies between.
+  for (auto [ranks, accumulation] : {std::pair{1, 8}, {8, 1}, {2, 4}, {4, 2}})
+    digestOf(makeCase(Strategy::Zero1, ranks, 4000, accumulation));
   // Active in every step. Norms are added up bucket by bucket, shard by shard, whoever owns them.
   std::string clipped;
   for (Strategy strategy : allStrategies()) {

@@ -101,6 +101,11 @@ Status Engine::start() {
   return {};
 }
 
+void Engine::restored(int64_t updates) {
+  started = true;
+  updateCount = updates;
+}
+
 Status Engine::waitParameter(int i) {
   const int op = forwardOps[static_cast<size_t>(i)];
   return op < 0 ? executor->status() : executor->waitFor(op);

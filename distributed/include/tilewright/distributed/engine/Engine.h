@@ -57,6 +57,8 @@ public:
   Operand parameter(int i) const;
   /// Gives every rank the parameters of rank 0, and 16-bit parameters their fp32 master weights.
   Status start();
+  /// Instead of start(): somebody else has given every rank its parameters and optimizer state of `updates` steps.
+  void restored(int64_t updates);
 
   /// Blocks until parameter i has its values of this step.
   Status waitParameter(int i);
@@ -73,7 +75,6 @@ public:
   Status synchronize();
 
   int64_t updates() const { return updateCount; } ///< Steps that updated parameters.
-  void setUpdates(int64_t count) { updateCount = count; }
 
 private:
   Engine(Transport &transport, ComputeDevice &device) : transport(transport), device(device) {}
