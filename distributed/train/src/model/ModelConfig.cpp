@@ -11,10 +11,10 @@ namespace {
 
 struct Preset {
   std::string name;
-  int64_t width, layers, heads, hidden;
+  int64_t width, layers, heads, hidden, context;
 };
 const std::vector<Preset> kPresets = {
-    {"tiny", 64, 2, 4, 192}, {"small", 768, 12, 12, 3072}, {"medium", 1024, 24, 16, 4096}};
+    {"tiny", 64, 2, 4, 192, 64}, {"small", 768, 12, 12, 3072, 512}, {"medium", 1024, 24, 16, 4096, 1024}};
 
 /// Standard normal, cut at three: drawn again (with the next stream) until it lies inside, which 99.7 % do at once.
 double cutNormal(uint64_t seed, uint64_t stream, uint64_t element) {
@@ -39,6 +39,7 @@ Expected<ModelConfig> ModelConfig::preset(std::string_view name) {
       config.layers = preset.layers;
       config.heads = preset.heads;
       config.hidden = preset.hidden;
+      config.context = preset.context;
       return config;
     }
   return fail(Stage::Input, fmt::format("model '{}': expected one of {}", name, fmt::join(presetNames(), ", ")));
