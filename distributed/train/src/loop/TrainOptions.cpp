@@ -27,7 +27,7 @@ Status TrainOptions::validate() const {
     const char *name;
     double value, least, most; ///< Both accepted.
   };
-  for (const Real &r : {Real{"learning-rate", learningRate, 0, 1e3},
+  for (const Real &r : {Real{"learning-rate", learningRate, 0, 1e30},
                         {"minimum-rate", minimumRate, 0, learningRate},
                         {"weight-decay", weightDecay, 0, 1e3},
                         {"clip", maxNorm, 0, 1e30},
