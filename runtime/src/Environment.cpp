@@ -88,6 +88,8 @@ constexpr KnobEntry kKnobs[] = {
      [](Environment &e, std::string_view v) { return e.nvrtc = v, true; }},
     {{"TILEWRIGHT_CUDA_DRIVER", KnobType::Path, "libcuda.so.1", "the CUDA driver library"},
      [](Environment &e, std::string_view v) { return e.cudaDriver = v, true; }},
+    {{"TILEWRIGHT_NCCL", KnobType::Path, "libnccl.so.2", "the NCCL library"},
+     [](Environment &e, std::string_view v) { return e.nccl = v, true; }},
     {{"TILEWRIGHT_DUMP_DIR", KnobType::Path, "none",
       "folder that receives every emitted source, cubin, object and compile log"},
      [](Environment &e, std::string_view v) { return e.dumpDir = v, true; }},

@@ -146,12 +146,14 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t n, void *) {
 int cuStreamCreate(void **stream, unsigned) { return *stream = handle(kStream), ok(); }
 int cuStreamDestroy_v2(void *) { return ok(); }
 int cuStreamSynchronize(void *) { return ok(); }
+int cuStreamWaitEvent(void *, void *, unsigned) { return ++state.streamWaits, ok(); }
 int cuStreamIsCapturing(void *stream, int *status) { return *status = stream == state.capturingStream, ok(); }
 int cuThreadExchangeStreamCaptureMode(int *mode) { return std::swap(*mode, captureMode), ok(); }
 int cuEventCreate(void **event, unsigned) { return *event = handle(0x600), ok(); }
 int cuEventDestroy_v2(void *) { return ok(); }
 int cuEventRecord(void *, void *) { return ok(); }
 int cuEventSynchronize(void *) { return ok(); }
+int cuEventQuery(void *) { return state.busy ? 600 : ok(); }
 int cuEventElapsedTime(float *milliseconds, void *, void *) { return *milliseconds = 1.5f, ok(); }
 
 const char *nvrtcGetErrorString(int) { return "NVRTC_ERROR_FAKE"; }

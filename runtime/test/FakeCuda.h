@@ -12,6 +12,7 @@ struct FakeCuda {
   std::atomic<int> nvrtcMajor{13}, nvrtcMinor{0}, compileCode{0}, compileMilliseconds{0};
   std::atomic<int> failLoads{0}; ///< The next so many loads say "invalid image".
   std::atomic<bool> gone{false}; ///< Everything says "deinitialized", as at process exit.
+  std::atomic<bool> busy{false}; ///< No event is reached.
   void *capturingStream = nullptr;
   const char *extraLog = "";
 
@@ -19,6 +20,7 @@ struct FakeCuda {
   std::atomic<int> compiles{0}, loads{0}, unloads{0}, launches{0}, contexts{0}, pushes{0}, pops{0};
   std::atomic<int> strictCalls{0}; ///< Loads, unloads and allocations made without relaxed capture mode.
   std::atomic<int64_t> allocated{0};
+  std::atomic<int> streamWaits{0};
 
   struct Launch {
     void *function, *stream;

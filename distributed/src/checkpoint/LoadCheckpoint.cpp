@@ -40,7 +40,7 @@ public:
       for (StateKind kind : kStateKinds)
         if (const auto &at = range.at[static_cast<size_t>(kind)])
           if (Status s = loadState(kind, range, engine.steps().operand(*at)); !s) return s;
-    return {};
+    return engine.compute().synchronize();
   }
 
 private:

@@ -89,7 +89,9 @@ Status Engine::start() {
   const PlanBuffer &buffer = plan().buffers[static_cast<size_t>(parameterBuffer)];
   const Collective all{OpKind::Broadcast,   executor->data(parameterBuffer), buffer.elementsOn(0), buffer.type, 0, 0,
                        "initial parameters"};
+  if (Status status = device.synchronize(); !status) return status; // the host's values are there
   if (Status status = transport.run(all); !status) return status;
+  if (Status status = device.synchronize(); !status) return status;
   for (const StepOp &op : plan().ops) {
     if (op.kind != OpKind::AdamW || op.uses.size() < 6 || (op.rank >= 0 && op.rank != transport.rank())) continue;
     const Operand operands[] = {executor->operand(op.uses[2].span), executor->operand(op.uses[5].span)};
@@ -97,8 +99,9 @@ Status Engine::start() {
         !status)
       return status;
   }
+  if (Status status = device.synchronize(); !status) return status;
   started = true;
-  return {};
+  return transport.status();
 }
 
 void Engine::restored(int64_t updates) {
@@ -171,6 +174,8 @@ Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings, st
   double scale[2] = {};
   if (Status s = device.toHost(scale, executor->data(scaleBuffer), sizeof(scale)); !s) return propagate(s);
   if (Status s = device.toHost(numbers.data(), scalars.data, numberBytes); !s) return propagate(s);
+  // What was enqueued may have failed since.
+  if (Status s = transport.status(); !s) return propagate(s);
   for (std::atomic<bool> &t : touched)
     t = false;
   microBatch = 0;
@@ -185,6 +190,10 @@ Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings, st
   return report;
 }
 
-Status Engine::synchronize() { return executor->drain(); }
+Status Engine::synchronize() {
+  if (Status s = executor->drain(); !s) return s;
+  if (Status s = device.synchronize(); !s) return s;
+  return transport.status();
+}
 
 } // namespace tilewright::dist

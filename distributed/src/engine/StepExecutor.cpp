@@ -24,7 +24,9 @@ Status StepExecutor::allocate() {
     const int64_t bytes = buffer.elementsOn(transport.rank()) * sizeInBytes(buffer.type);
     memory.push_back(nullptr);
     if (buffer.category == Category::Activations) continue;
-    Expected<void *> data = device.allocate(bytes, buffer.name);
+    Expected<void *> data = travels(static_cast<int>(memory.size()) - 1) ? transport.allocate(bytes, buffer.name)
+                                                                         : Expected<void *>(nullptr);
+    if (data && !*data) data = device.allocate(bytes, buffer.name);
     if (!data) return propagate(data);
     memory.back() = *data;
     allocatedBytes.bytes[static_cast<size_t>(buffer.category)] += bytes;
@@ -40,6 +42,12 @@ Status StepExecutor::allocate() {
     }
   }
   return {};
+}
+
+bool StepExecutor::travels(int buffer) const {
+  return std::any_of(stepPlan.ops.begin(), stepPlan.ops.end(), [&](const StepOp &op) {
+    return op.kind >= OpKind::AllReduce && op.uses.front().span.buffer == buffer;
+  });
 }
 
 StepExecutor::~StepExecutor() {
@@ -72,9 +80,11 @@ int64_t StepExecutor::step() const {
 }
 
 Status StepExecutor::status() const {
-  std::lock_guard lock(mutex);
-  if (failure) return tl::unexpected<Error>(*failure);
-  return {};
+  {
+    std::lock_guard lock(mutex);
+    if (failure) return tl::unexpected<Error>(*failure);
+  }
+  return transport.status();
 }
 
 bool StepExecutor::isDone(int op) const {
@@ -127,11 +137,24 @@ Status StepExecutor::runCompute(const StepSettings &settings) {
 }
 
 void StepExecutor::communicate() {
-  const bool any = std::any_of(stepPlan.ops.begin(), stepPlan.ops.end(),
-                               [](const StepOp &op) { return op.lane == Lane::Communication; });
-  for (int64_t step = 1; any; ++step)
-    for (size_t i = 0; i < stepPlan.ops.size(); ++i)
-      if (stepPlan.ops[i].lane == Lane::Communication && !runOp(static_cast<int>(i), step, nullptr)) return;
+  std::vector<int> ops;
+  for (size_t i = 0; i < stepPlan.ops.size(); ++i)
+    if (stepPlan.ops[i].lane == Lane::Communication) ops.push_back(static_cast<int>(i));
+  auto groupOf = [&](size_t i) {
+    return i < ops.size() ? std::string_view(stepPlan.ops[static_cast<size_t>(ops[i])].group) : std::string_view();
+  };
+  for (int64_t step = 1; !ops.empty(); ++step) {
+    std::string_view open;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      const std::string_view group = groupOf(i);
+      if (!group.empty() && group != open)
+        if (Status s = transport.beginGroup(); !s) return failWith(std::move(s.error()));
+      open = group;
+      if (!runOp(ops[i], step, nullptr)) return;
+      if (!group.empty() && groupOf(i + 1) != group)
+        if (Status s = transport.endGroup(); !s) return failWith(std::move(s.error()));
+    }
+  }
 }
 
 bool StepExecutor::runOp(int index, int64_t step, const StepSettings *settings) {

@@ -30,6 +30,7 @@ public:
   int worldSize() const override { return ranks; }
   std::string_view name() const override { return "gloo"; }
   int64_t sentBytes() const override { return sent; }
+  Status status() override { return group->status(); }
   void abort(const std::string &reason) override {
     SigpipeBlock block;
     group->abort(reason);

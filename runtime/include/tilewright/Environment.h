@@ -39,6 +39,7 @@ struct Environment {
   std::vector<std::string> bundles;           ///< TILEWRIGHT_BUNDLES
   std::string nvrtc;                          ///< TILEWRIGHT_NVRTC
   std::string cudaDriver;                     ///< TILEWRIGHT_CUDA_DRIVER
+  std::string nccl;                           ///< TILEWRIGHT_NCCL
   std::string dumpDir;                        ///< TILEWRIGHT_DUMP_DIR
   bool noCompile = false;                     ///< TILEWRIGHT_NO_COMPILE
   int threads = 0;                            ///< TILEWRIGHT_THREADS; 0 is one a hardware thread.

@@ -57,6 +57,21 @@ Status Event::synchronize() const {
   return device->driver().check(code, Stage::Launch, "wait for an event");
 }
 
+Expected<bool> Event::isReached() const {
+  CurrentContext current(device->api(), device->context(), device->handle());
+  const int code = current.code() == kSuccess ? device->api().eventQuery(event) : current.code();
+  if (code == kNotReady) return false;
+  if (Status status = device->driver().check(code, Stage::Launch, "look at an event"); !status)
+    return propagate(status);
+  return true;
+}
+
+Status Event::holdBack(void *stream) const {
+  CurrentContext current(device->api(), device->context(), device->handle());
+  const int code = current.code() == kSuccess ? device->api().streamWaitEvent(stream, event, 0) : current.code();
+  return device->driver().check(code, Stage::Launch, "let a stream wait for an event");
+}
+
 Expected<double> Event::millisecondsSince(const Event &start) const {
   float milliseconds = 0;
   int code = device->api().eventElapsedTime(&milliseconds, start.event, event);

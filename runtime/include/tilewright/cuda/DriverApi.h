@@ -28,6 +28,7 @@ enum DriverCode : int {
   kUnsupportedPtxVersion = 222,
   kInvalidSource = 300,
   kNotFound = 500,
+  kNotReady = 600,
   kIllegalAddress = 700,
   kLaunchOutOfResources = 701,
   kLaunchTimeout = 702,

@@ -42,6 +42,10 @@ public:
   void *handle() const { return event; } ///< The CUevent.
   Status record(void *stream);
   Status synchronize() const;
+  /// Whether all work before record() is done; does not wait.
+  Expected<bool> isReached() const;
+  /// Later work of `stream` starts after what record() followed.
+  Status holdBack(void *stream) const;
   /// Milliseconds from `start` to this event; both must have been reached.
   Expected<double> millisecondsSince(const Event &start) const;
 

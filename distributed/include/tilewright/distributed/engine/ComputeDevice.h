@@ -58,10 +58,14 @@ public:
   /// Later work of `lane` starts after everything that record(op) followed on another lane.
   virtual Status wait(Lane lane, int op) = 0;
   virtual Status record(Lane lane, int op) = 0;
-  /// Synchronous copies between device memory and the host's; fill is with zeros.
+  /// Copies between device memory and the host's; clear fills with zeros. toHost returns when the copy is there, and
+  /// comes after the compute lane's work so far; fromHost and clear are work of the host's lane, whose source may be
+  /// reused at once.
   virtual Status toHost(void *to, const void *from, int64_t bytes) = 0;
   virtual Status fromHost(void *to, const void *from, int64_t bytes) = 0;
   virtual Status clear(void *data, int64_t bytes) = 0;
+  /// Until all lanes' work so far is done.
+  virtual Status synchronize() = 0;
 };
 
 /// The host's memory and cores. `pool`, if given, must outlive the device; results do not depend on its threads.

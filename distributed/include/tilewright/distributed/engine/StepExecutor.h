@@ -44,6 +44,7 @@ public:
 private:
   StepExecutor(StepPlan plan, Transport &transport, ComputeDevice &device);
   Status allocate();
+  bool travels(int buffer) const; ///< Whether a collective or message uses it.
   void communicate();
   /// Waits, runs, marks as done. False when the executor stops or fails.
   bool runOp(int op, int64_t step, const StepSettings *settings);

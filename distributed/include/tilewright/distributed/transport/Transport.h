@@ -32,6 +32,20 @@ public:
   /// over a device's stream when it is enqueued. An error names the op, its sequence number and the rank at fault.
   virtual Status run(const Collective &collective) = 0;
 
+  /// What is between these is started together, so that messages to and from a rank cannot wait for one another.
+  virtual Status beginGroup() { return {}; }
+  virtual Status endGroup() { return {}; }
+
+  /// Zeroed memory of the device from which this transport communicates faster, freed with the transport; null if it
+  /// has none better than the device's own. All ranks call it with the same sequence of sizes but for a rank's shards.
+  virtual Expected<void *> allocate(int64_t bytes, std::string_view what) {
+    (void)bytes, (void)what;
+    return nullptr;
+  }
+
+  /// The error that later calls would return; of transports over a stream also one of work that was enqueued.
+  virtual Status status() = 0;
+
   /// Everyone's text, by rank. Synchronous.
   virtual Expected<std::vector<std::string>> exchange(const std::string &text) = 0;
 

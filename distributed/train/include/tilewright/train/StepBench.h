@@ -15,6 +15,10 @@ public:
   int worldSize() const override { return inner.worldSize(); }
   std::string_view name() const override { return inner.name(); }
   Status run(const dist::Collective &collective) override;
+  Status beginGroup() override { return inner.beginGroup(); }
+  Status endGroup() override { return inner.endGroup(); }
+  Expected<void *> allocate(int64_t bytes, std::string_view what) override { return inner.allocate(bytes, what); }
+  Status status() override { return inner.status(); }
   Expected<std::vector<std::string>> exchange(const std::string &text) override { return inner.exchange(text); }
   void abort(const std::string &reason) override { inner.abort(reason); }
   int64_t sentBytes() const override { return inner.sentBytes(); }
