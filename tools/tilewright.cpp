@@ -48,6 +48,8 @@ int main(int argc, char **argv) {
   addBenchCommand(app, exitCode);
   addCacheCommand(app, exitCode);
   addDoctorCommand(app, exitCode);
+  addTrainCommand(app, exitCode);
+  addSampleCommand(app, exitCode);
   addLaunchCommand(app, exitCode);
   addPlanCommand(app, exitCode);
   try {

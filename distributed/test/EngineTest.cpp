@@ -37,6 +37,9 @@ int train(const JobEnvironment &job, const Say &say, const Case &c, const Refere
   for (int step = 0; step < c.setup.steps; ++step) {
     auto report = trainStep(**engine, c.setup, job.rank, step);
     if (!report) return complain(say, report.error());
+    if (static_cast<int>(report->sums.size()) != c.setup.sums) return say("sums are missing"), 1;
+    for (double sum : report->sums)
+      if (sum != c.setup.ranks * (c.setup.ranks + 1) / 2) return say(fmt::format("a sum of {}", sum)), 1;
     if (report->tokens != kTokens) return say(fmt::format("{} tokens", report->tokens)), 1;
     if (std::abs(report->norm / reference.norms[static_cast<size_t>(step)] - 1) > c.tolerance)
       return say(fmt::format("norm {} instead of {} in step {}", report->norm,
@@ -95,6 +98,7 @@ TEST_CASE("every strategy at 1 to 5 ranks trains as one process in double does, 
     for (Strategy strategy : allStrategies()) {
       Case c = makeCase(strategy, ranks);
       c.setup.uneven = ranks > 1;
+      c.setup.sums = c.options.hostSums = ranks - 1; // beside gradients, and without effect on them
       const std::string digest = digestOf(c);
       if (bits.empty()) bits = digest;
       CHECK(digest == bits);

@@ -40,6 +40,7 @@ struct Setup {
   int accumulation = 1;
   bool uneven = false; ///< Ranks have different numbers of tokens, the last one none.
   double maxNorm = 0;
+  int sums = 0; ///< Numbers of the host that are summed too: its rank plus one, each.
 };
 
 constexpr int kTokens = 21;
@@ -118,7 +119,8 @@ inline Expected<StepReport> trainStep(Engine &engine, const Setup &setup, int ra
     }
     if (Status s = engine.endMicroBatch(); !s) return propagate(s);
   }
-  return engine.finishStep(count, settings(setup, step));
+  const std::vector<double> sums(static_cast<size_t>(setup.sums), rank + 1);
+  return engine.finishStep(count, settings(setup, step), sums);
 }
 
 /// The same training in double, by the equations of StepSettings, on one thread.

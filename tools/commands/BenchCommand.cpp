@@ -4,6 +4,7 @@
 #include "BenchAttention.h"
 #include "BenchCpu.h"
 #include "BenchLaunch.h"
+#include "BenchTraining.h"
 #include "Commands.h"
 #include "Console.h"
 #include "tilewright/Compiler.h"
@@ -153,13 +154,14 @@ void addBenchCommand(CLI::App &app, int &exitCode) {
   command->require_subcommand(1);
   addBenchAttention(*command, exitCode);
   addBenchCpu(*command, exitCode);
+  addBenchTraining(*command, exitCode);
   CLI::App *startup = command->add_subcommand(
       "startup", "Time from problem to kernel: compiled, from disk, from memory; and of a launch");
   auto options = std::make_shared<StartupOptions>();
   startup->add_option("--target", options->target, "As for run")->capture_default_str();
   startup->add_flag("--json", options->json, "One JSON object on stdout");
   startup->callback([options, &exitCode] { exitCode = runStartup(*options); });
-  command->footer("\nEXAMPLES\n  tilewright bench attention --quick\n  tilewright bench cpu\n  tilewright bench startup --target sm_90a\n");
+  command->footer("\nEXAMPLES\n  tilewright bench attention --quick\n  tilewright bench cpu\n  tilewright bench startup --target sm_90a\n  tilewright bench ddp --model tiny --ranks 2\n  tilewright bench zero --model small --ranks 2\n");
 }
 
 } // namespace tilewright::tool

@@ -137,10 +137,15 @@ Status Engine::endMicroBatch() {
   return executor->status();
 }
 
-Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings) {
+Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings, std::span<const double> sums) {
   if (!started) return fail(Stage::Input, "engine: finishStep before start");
   if (!(tokens >= 0) || !std::isfinite(tokens))
     return fail(Stage::Input, fmt::format("engine: a step of {} tokens", tokens));
+  const Operand scalars = executor->operand(plan().ops[static_cast<size_t>(finishOp)].uses[1].span);
+  if (static_cast<int64_t>(sums.size()) + 1 != scalars.elements)
+    return fail(Stage::Input,
+                fmt::format("engine: {} sums of the host; the plan has {}", sums.size(), scalars.elements - 1),
+                "StrategyOptions::hostSums says how many");
   // A rank with less data than others has no last micro-batch: what it has is all there is.
   if (accumulateOp >= 0 && !executor->isDone(accumulateOp))
     if (Status s = executor->done(accumulateOp); !s) return propagate(s);
@@ -158,21 +163,25 @@ Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings) {
       if (Status s = executor->waitFor(index); !s) return propagate(s);
       if (Status s = executor->done(index); !s) return propagate(s);
     }
-  const Operand count = executor->operand(plan().ops[static_cast<size_t>(finishOp)].uses[1].span);
-  if (Status s = device.fromHost(count.data, &tokens, sizeof(tokens)); !s) return propagate(s);
+  std::vector<double> numbers(sums.begin(), sums.end());
+  numbers.push_back(tokens);
+  const int64_t numberBytes = static_cast<int64_t>(numbers.size() * sizeof(double));
+  if (Status s = device.fromHost(scalars.data, numbers.data(), numberBytes); !s) return propagate(s);
   if (Status s = executor->done(finishOp); !s) return propagate(s);
   settings.step = updateCount + 1;
   if (Status s = executor->runCompute(settings); !s) return propagate(s);
 
-  double scale[2] = {}, allTokens = 0;
+  double scale[2] = {};
   if (Status s = device.toHost(scale, executor->data(scaleBuffer), sizeof(scale)); !s) return propagate(s);
-  if (Status s = device.toHost(&allTokens, count.data, sizeof(allTokens)); !s) return propagate(s);
+  if (Status s = device.toHost(numbers.data(), scalars.data, numberBytes); !s) return propagate(s);
   // What was enqueued may have failed since.
   if (Status s = transport.status(); !s) return propagate(s);
   for (std::atomic<bool> &t : touched)
     t = false;
   microBatch = 0;
-  const StepReport report{allTokens, scale[1], scale[0] < 0};
+  StepReport report{numbers.back(), scale[1], scale[0] < 0, {}};
+  numbers.pop_back();
+  report.sums = std::move(numbers);
   if (!report.skipped) ++updateCount;
   if (report.skipped && settings.nonFinite == StepSettings::NonFinite::Stop)
     return fail(Stage::Launch,

@@ -45,18 +45,28 @@ struct AdamWCoefficients {
   float scale, beta1, beta2, step, rootCorrection, epsilon;
 };
 
-template <class Gradient, class Parameter>
-void adamW(const Gradient *gradient, Parameter *parameter, float *m, float *v, float *master, int64_t count,
-           const AdamWCoefficients &c, float keep) {
+/// Nothing overlaps and coefficients are copies, which lets compilers use vectors: the update is then bound by memory.
+template <bool HasMaster, class Gradient, class Parameter>
+void adamWLoop(const Gradient *__restrict gradient, Parameter *__restrict parameter, float *__restrict m,
+               float *__restrict v, float *__restrict master, int64_t count, const AdamWCoefficients c, float keep) {
   for (int64_t i = 0; i < count; ++i) {
     const float g = load(gradient + i) * c.scale;
     m[i] = c.beta1 * m[i] + (1 - c.beta1) * g;
     v[i] = c.beta2 * v[i] + (1 - c.beta2) * g * g;
-    const float before = master ? master[i] : load(parameter + i);
+    const float before = HasMaster ? master[i] : load(parameter + i);
     const float after = keep * before - c.step * m[i] / (std::sqrt(v[i]) * c.rootCorrection + c.epsilon);
-    if (master) master[i] = after;
+    if (HasMaster) master[i] = after;
     store(parameter + i, after);
   }
+}
+
+template <class Gradient, class Parameter>
+void adamW(const Gradient *gradient, Parameter *parameter, float *m, float *v, float *master, int64_t count,
+           const AdamWCoefficients &c, float keep) {
+  if (master)
+    adamWLoop<true>(gradient, parameter, m, v, master, count, c, keep);
+  else
+    adamWLoop<false>(gradient, parameter, m, v, master, count, c, keep);
 }
 
 class HostDevice final : public ComputeDevice {

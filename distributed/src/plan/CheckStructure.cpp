@@ -104,7 +104,8 @@ Status checkKind(const StepPlan &plan, const StepOp &op) {
     break;
   case OpKind::Finish:
     if (Status s = expectType(1, ElementType::F64); !s) return s;
-    return expectSize(1, 1);
+    if (size(1) < 1) return refuse(op, "writes no token count");
+    return {};
   case OpKind::Convert:
     if (type(0) == type(1)) return refuse(op, "both element types are the same; use the buffer in place");
     return expectSize(1, size(0));

@@ -61,7 +61,8 @@ void PlanBuilder::addBuffers() {
     master = buffer("master", Category::OptimizerState, ElementType::F32, state);
   firstMoment = buffer("m", Category::OptimizerState, ElementType::F32, state);
   secondMoment = buffer("v", Category::OptimizerState, ElementType::F32, state);
-  scalars = buffer("scalars", Category::Communication, ElementType::F64, {1 + (options.globalNorm ? normSlots() : 0)});
+  scalars = buffer("scalars", Category::Communication, ElementType::F64,
+                   {options.hostSums + 1 + (options.globalNorm ? normSlots() : 0)});
   scale = buffer("scale", Category::Communication, ElementType::F64, {2});
   if (options.activationBytes)
     buffer("activations", Category::Activations, ElementType::F32, {(options.activationBytes + 3) / 4});
@@ -102,7 +103,7 @@ void PlanBuilder::addBackward() {
       addReduction(fmt::format("{}", b), bucket.begin, bucket.count, std::move(ready));
   }
   StepOp op{"finish", OpKind::Finish, Lane::Host};
-  op.uses = {{Access::Read, whole(parameters)}, {Access::Write, span(scalars, 0, 1)}};
+  op.uses = {{Access::Read, whole(parameters)}, {Access::Write, hostScalars()}};
   for (int forward : forwardOps)
     op.waits.push_back({forward});
   for (int backward : backwardOps)
@@ -134,7 +135,8 @@ void PlanBuilder::addNorms() {
   if (!options.globalNorm) return;
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     StepOp op{fmt::format("norm.{}", b), OpKind::SquaredNorm, Lane::Communication};
-    const Span slot = span(scalars, 1 + static_cast<int64_t>(b) * options.worldSize, options.worldSize);
+    const Span slot =
+        span(scalars, options.hostSums + 1 + static_cast<int64_t>(b) * options.worldSize, options.worldSize);
     op.uses = {{Access::Read,
                 span(reduced, layout.buckets[b].begin, layout.buckets[b].count, isZero1() ? Part::Shard : Part::Whole)},
                {Access::Write, slot}};
@@ -145,7 +147,7 @@ void PlanBuilder::addNorms() {
 void PlanBuilder::addScale() {
   StepOp sum{"scalars", OpKind::AllReduce, Lane::Communication};
   // Summed gradients have one norm on all ranks; of shards each rank knows its own part, with zeros for the others'.
-  sum.uses = {{Access::ReadWrite, isZero1() ? slots() : span(scalars, 0, 1)}};
+  sum.uses = {{Access::ReadWrite, isZero1() ? span(scalars, 0, options.hostSums + slots().count) : hostScalars()}};
   sum.waits = {{finish}};
   const int sumOp = add(std::move(sum));
   StepOp op{"scale", OpKind::Scale, Lane::Compute};

@@ -35,7 +35,10 @@ private:
   Span span(int buffer, int64_t begin, int64_t count, Part part = Part::Whole) const {
     return {buffer, begin, count, part};
   }
-  Span slots() const { return span(scalars, 0, options.globalNorm ? 1 + normSlots() : 1); }
+  /// What the host sums over ranks: its own numbers, then the tokens.
+  Span hostScalars() const { return span(scalars, 0, options.hostSums + 1); }
+  /// What decides the scale: tokens and norms.
+  Span slots() const { return span(scalars, options.hostSums, options.globalNorm ? 1 + normSlots() : 1); }
   int64_t normSlots() const { return static_cast<int64_t>(layout.buckets.size()) * options.worldSize; }
   Wait lastUpdate() const { return {updateOps.back(), true}; }
 

@@ -18,6 +18,8 @@ Status checkOptions(const StrategyOptions &options) {
     return fail(Stage::Plan, fmt::format("accumulation: expected at least 1, found {}", options.accumulation));
   if (options.bucketBytes < 1)
     return fail(Stage::Plan, fmt::format("bucket size: expected at least 1 byte, found {}", options.bucketBytes));
+  if (options.hostSums < 0)
+    return fail(Stage::Plan, fmt::format("host sums: expected at least 0, found {}", options.hostSums));
   if (options.activationBytes < 0)
     return fail(Stage::Plan, fmt::format("activation bytes: expected at least 0, found {}", options.activationBytes));
   for (auto [what, type] :

@@ -31,6 +31,7 @@ struct StepReport {
   double tokens = 0;    ///< Of all ranks.
   double norm = 0;      ///< Global norm of the mean gradient before clipping; 0 without StrategyOptions::globalNorm.
   bool skipped = false; ///< The norm was not finite, and nothing was updated.
+  std::vector<double> sums; ///< Of the host's own numbers over all ranks.
 };
 
 /// waitParameter, gradient and gradReady may be called from any thread, for different parameters at once; the others
@@ -68,7 +69,8 @@ public:
   Status endMicroBatch();
   /// `tokens`: those of this rank in the whole step. May come before the last micro-batch: a rank with less data ends
   /// earlier. settings.step is filled in: updates made so far plus one.
-  Expected<StepReport> finishStep(double tokens, StepSettings settings);
+  /// `sums` has StrategyOptions::hostSums numbers.
+  Expected<StepReport> finishStep(double tokens, StepSettings settings, std::span<const double> sums = {});
   /// Until all parameters have the values of the last step.
   Status synchronize();
 

@@ -61,7 +61,7 @@ enum class OpKind {
   Forward,       ///< The host's forward pass starts to need: R parameters.
   Accumulate,    ///< The host's micro-batches but the last: R parameters, RW gradients.
   Backward,      ///< The host has added the last micro-batch to a gradient: RW gradient.
-  Finish,        ///< The host has done all its work on the step's data: R parameters, W tokens (F64).
+  Finish,        ///< The host has done all its work on the step's data: R parameters, W the host's sums and last its tokens (F64).
   Convert,       ///< R from, W to: element types differ.
   SquaredNorm,   ///< R summed gradients, W worldSize partial sums (F64): entry r belongs to shard r.
   Scale,         ///< R tokens and partial sums (F64), W [1 / tokens * clipping, norm of the mean gradient] (F64).

@@ -35,6 +35,7 @@ struct StrategyOptions {
   ElementType reductionType = ElementType::F32; ///< What travels: F32 or BF16 (summed in fp32, rounded once).
   int accumulation = 1;                         ///< Micro-batches a step.
   bool globalNorm = true;      ///< Compute the gradients' norm: needed for clipping; updates wait for all gradients.
+  int hostSums = 0;            ///< Numbers of the host that are summed over the ranks with the tokens: a loss, say.
   int64_t activationBytes = 0; ///< The host's own estimate, for memory accounting only.
 };
 

@@ -1,0 +1,144 @@
+#include "tilewright/train/StepBench.h"
+#include "tilewright/tensor/Half.h"
+#include "tilewright/tensor/Random.h"
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+
+namespace tilewright::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double msSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double medianOf(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Small values without meaning, cheap to make: no step is slower for them.
+Status fillParameters(dist::Engine &engine) {
+  std::vector<float> values;
+  std::vector<uint16_t> rounded;
+  for (int i = 0; engine.network().rank() == 0 && i < engine.parameters(); ++i) {
+    const dist::Operand p = engine.parameter(i);
+    const bool norm = engine.plan().parameters[static_cast<size_t>(i)].shape.size() == 1;
+    values.resize(static_cast<size_t>(p.elements));
+    for (size_t e = 0; e < values.size(); ++e)
+      values[e] = norm ? 1 : 0.02f * (static_cast<float>((e * 2654435761u >> 13) & 0xffff) / 32768 - 1);
+    const void *from = values.data();
+    if (p.type == ElementType::BF16) {
+      rounded.resize(values.size());
+      bfloat16FromFloat(values, rounded);
+      from = rounded.data();
+    }
+    if (Status s = engine.compute().fromHost(p.data, from, p.elements * sizeInBytes(p.type)); !s) return s;
+  }
+  return engine.start();
+}
+
+/// An engine's parameters, with the time that waiting for them takes.
+class TimedParameters final : public ParameterHost {
+public:
+  explicit TimedParameters(dist::Engine &engine) : inner(engine) {}
+  Status wait(int i) override {
+    const Clock::time_point start = Clock::now();
+    Status status = inner.wait(i);
+    waited += msSince(start);
+    return status;
+  }
+  dist::Operand value(int i) override { return inner.value(i); }
+  dist::GradientView gradient(int i) override { return inner.gradient(i); }
+  Status ready(int i) override { return inner.ready(i); }
+
+  double waited = 0; ///< Milliseconds.
+
+private:
+  EngineParameters inner;
+};
+
+} // namespace
+
+Status TimedTransport::run(const dist::Collective &collective) {
+  const Clock::time_point start = Clock::now();
+  Status status = inner.run(collective);
+  seconds += msSince(start) / 1e3;
+  ++calls;
+  return status;
+}
+
+double StepBenchResult::median() const { return medianOf(milliseconds); }
+
+Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOptions &options, int64_t sequences,
+                                     int64_t warmup, int64_t steps, dist::Transport &transport,
+                                     dist::ComputeDevice &device) {
+  TimedTransport network(transport);
+  const ModelConfig &config = model.config();
+  Expected<std::unique_ptr<dist::Engine>> made = dist::Engine::create(config.parameters(0.1), options, network, device);
+  if (!made) return propagate(made);
+  dist::Engine &engine = **made;
+  if (Status s = fillParameters(engine); !s) return propagate(s);
+  std::vector<int32_t> tokens(static_cast<size_t>(sequences * config.context)), targets(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const uint64_t bits = randomBits(1, static_cast<uint64_t>(transport.rank()), i);
+    tokens[i] = static_cast<int32_t>(bits % static_cast<uint64_t>(config.vocabulary));
+    targets[i] = static_cast<int32_t>((bits >> 32) % static_cast<uint64_t>(config.vocabulary));
+  }
+
+  StepBenchResult result;
+  std::vector<double> own, compute, wait;
+  TimedParameters host(engine);
+  dist::StepSettings settings;
+  settings.learningRate = 1e-5;
+  int64_t sent = 0;
+  for (int64_t step = 0; step < warmup + steps; ++step) {
+    if (step == warmup) {
+      if (Status s = engine.synchronize(); !s) return propagate(s);
+      network.seconds = 0;
+      network.calls = 0;
+      sent = network.sentBytes();
+      if (Expected<std::vector<std::string>> met = network.exchange(""); !met) return propagate(met);
+    }
+    // Steps follow each other as in training: what zero1 gathers under the next forward is not waited for here.
+    host.waited = 0;
+    const Clock::time_point start = Clock::now();
+    Expected<double> loss = model.lossAndGradients({tokens, targets, sequences, config.context}, host);
+    if (!loss) return propagate(loss);
+    const double computed = msSince(start);
+    if (Status s = engine.endMicroBatch(); !s) return propagate(s);
+    if (Expected<dist::StepReport> r = engine.finishStep(static_cast<double>(tokens.size()), settings); !r)
+      return propagate(r);
+    if (step < warmup) continue;
+    own.push_back(msSince(start));
+    compute.push_back(computed - host.waited);
+    wait.push_back(own.back() - compute.back());
+  }
+  if (Status s = engine.synchronize(); !s) return propagate(s);
+  result.calls = network.calls / steps;
+  result.sentBytes = (network.sentBytes() - sent) / steps;
+  result.communicationMs = network.seconds * 1e3 / static_cast<double>(steps);
+  std::string text;
+  for (double ms : own)
+    text += fmt::format("{} ", ms);
+  Expected<std::vector<std::string>> all = network.exchange(text);
+  if (!all) return propagate(all);
+  result.milliseconds.resize(own.size());
+  for (const std::string &times : *all) {
+    const char *at = times.c_str();
+    for (double &slowest : result.milliseconds) {
+      char *end = nullptr;
+      slowest = std::max(slowest, std::strtod(at, &end));
+      at = end;
+    }
+  }
+  result.computeMs = medianOf(compute);
+  result.waitMs = medianOf(wait);
+  result.memory = dist::predictMemory(engine.plan(), transport.rank());
+  return result;
+}
+
+} // namespace tilewright::train

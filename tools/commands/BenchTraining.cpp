@@ -1,0 +1,185 @@
+#include "BenchTraining.h"
+#include "../bench/TemporaryFolder.h"
+#include "Commands.h"
+#include "Console.h"
+#include "RankLauncher.h"
+#include "TrainSession.h"
+#include "tilewright/distributed/transport/GlooTransport.h"
+#include "tilewright/train/StepBench.h"
+#include <fmt/format.h>
+#include <fstream>
+
+namespace tilewright::tool {
+namespace {
+
+struct TrainingBench {
+  bool zero = false; ///< Else ddp.
+  std::string model = "tiny", backend = "gloo", resultFile;
+  int ranks = 2;
+  int64_t batch = 2, steps = 10, warmup = 2;
+  std::optional<int64_t> context, layers;
+  bool json = false;
+};
+
+struct Mode {
+  std::string name;
+  dist::Strategy strategy;
+  int64_t bucketMB = 25; ///< Of 10^6 bytes, as the course notes count.
+  bool alone = false;    ///< Every rank for itself: what a step costs without communication.
+};
+
+std::vector<Mode> modesOf(bool zero) {
+  using S = dist::Strategy;
+  std::vector<Mode> modes = {{"no communication", S::Bucketed, 25, true}};
+  if (zero) {
+    modes.insert(modes.end(), {{"bucketed", S::Bucketed}, {"zero1-broadcast", S::Zero1Broadcast}, {"zero1", S::Zero1}});
+    return modes;
+  }
+  modes.insert(modes.end(), {{"naive", S::Naive}, {"flat", S::Flat}, {"overlap", S::Overlap}});
+  for (int64_t mb : {1, 10, 100, 1000})
+    modes.push_back({fmt::format("bucketed {} MB", mb), S::Bucketed, mb});
+  modes.push_back({"zero1 25 MB", S::Zero1});
+  return modes;
+}
+
+Expected<train::ModelConfig> modelOf(const TrainingBench &options) {
+  Expected<train::ModelConfig> model = train::ModelConfig::preset(options.model);
+  if (!model) return model;
+  if (options.context) model->context = *options.context;
+  if (options.layers) model->layers = *options.layers;
+  if (Status status = model->validate(); !status) return propagate(status);
+  return model;
+}
+
+nlohmann::json rowOf(const Mode &mode, const train::StepBenchResult &r) {
+  nlohmann::json memory;
+  for (int c = 0; c < dist::kCategories; ++c)
+    memory[std::string(toString(static_cast<dist::Category>(c)))] = r.memory.of(static_cast<dist::Category>(c));
+  return {{"mode", mode.name},      {"strategy", toString(mode.strategy)},
+          {"calls", r.calls},       {"sent_bytes", r.sentBytes},
+          {"step_ms", r.median()},  {"compute_ms", r.computeMs},
+          {"wait_ms", r.waitMs},    {"communication_ms", r.communicationMs},
+          {"memory_bytes", memory}, {"bucket_mb", mode.bucketMB}};
+}
+
+/// As one rank: rank 0 writes the rows.
+Status benchAsRank(const TrainingBench &options) {
+  Expected<train::ModelConfig> config = modelOf(options);
+  if (!config) return propagate(config);
+  Expected<std::unique_ptr<TrainSession>> opened = TrainSession::open(false);
+  if (!opened) return propagate(opened);
+  TrainSession &s = **opened;
+  Expected<std::unique_ptr<train::Transformer>> model =
+      train::Transformer::create(*config, *s.backend, options.batch, true);
+  if (!model) return propagate(model);
+  Expected<std::unique_ptr<dist::Transport>> alone = dist::connectGloo({});
+  if (!alone) return propagate(alone);
+  nlohmann::json rows = nlohmann::json::array();
+  for (const Mode &mode : modesOf(options.zero)) {
+    dist::StrategyOptions strategy;
+    strategy.strategy = mode.strategy;
+    strategy.bucketBytes = mode.bucketMB * 1000000;
+    strategy.worldSize = mode.alone ? 1 : s.job.worldSize;
+    strategy.activationBytes = train::Transformer::activationBytes(*config, options.batch, true, *s.backend);
+    // A device's memory lives as long as it does: each mode's own goes before the next.
+    std::unique_ptr<dist::ComputeDevice> device = dist::hostDevice(&*s.pool);
+    Expected<train::StepBenchResult> result = train::benchSteps(
+        **model, strategy, options.batch, options.warmup, options.steps, mode.alone ? **alone : *s.transport, *device);
+    if (!result) return propagate(result);
+    if (s.first()) fmt::print(stderr, "{}: {:.1f} ms\n", mode.name, result->median());
+    rows.push_back(rowOf(mode, *result));
+    // The lonely mode has ended on no rank before it has on all.
+    if (Expected<std::vector<std::string>> met = s.transport->exchange(""); !met) return propagate(met);
+  }
+  if (!s.first()) return {};
+  nlohmann::json json = {{"model", nlohmann::json::parse(config->json())},
+                         {"parameters", config->parameterCount()},
+                         {"ranks", s.job.worldSize},
+                         {"backend", s.transport->name()},
+                         {"batch", options.batch},
+                         {"steps", options.steps},
+                         {"compute", s.backend->description()},
+                         {"rows", rows}};
+  std::ofstream file(options.resultFile);
+  file << json.dump();
+  file.close();
+  if (!file) return fail(Stage::Output, options.resultFile + ": cannot write");
+  return {};
+}
+
+Expected<nlohmann::json> benchAll(const TrainingBench &options) {
+  if (options.backend == "nccl")
+    return fail(Stage::Input, "--backend nccl: the model computes on the CPU, whose ranks talk over gloo",
+                "--backend gloo");
+  if (options.backend != "gloo")
+    return fail(Stage::Input, fmt::format("--backend: expected gloo or nccl, found '{}'", options.backend));
+  Expected<train::ModelConfig> model = modelOf(options);
+  if (!model) return propagate(model);
+  Expected<bench::TemporaryFolder> folder = bench::TemporaryFolder::make("bench");
+  if (!folder) return propagate(folder);
+  const std::string file = (folder->path() / "result.json").string();
+  LaunchOptions launch;
+  launch.ranks = options.ranks;
+  launch.command = {"/proc/self/exe",
+                    "bench",
+                    options.zero ? "zero" : "ddp",
+                    "--result-file",
+                    file,
+                    "--model",
+                    options.model,
+                    "--context",
+                    fmt::format("{}", model->context),
+                    "--layers",
+                    fmt::format("{}", model->layers),
+                    "--batch",
+                    fmt::format("{}", options.batch),
+                    "--steps",
+                    fmt::format("{}", options.steps),
+                    "--warmup",
+                    fmt::format("{}", options.warmup)};
+  Expected<LaunchResult> launched = launchRanks(launch);
+  if (!launched) return propagate(launched);
+  if (launched->exitCode != 0) return fail(Stage::Communicate, launched->failure);
+  std::ifstream result(file);
+  nlohmann::json json = nlohmann::json::parse(result, nullptr, false);
+  if (!json.is_object()) return fail(Stage::Output, "the ranks left no result");
+  return json;
+}
+
+void addOne(CLI::App &bench, int &exitCode, bool zero) {
+  CLI::App *command = bench.add_subcommand(
+      zero ? "zero" : "ddp", zero ? "ZeRO-1 against data parallel: optimizer state, steady memory, step time"
+                                  : "Data-parallel strategies: calls, step, communication, against no communication");
+  auto options = std::make_shared<TrainingBench>();
+  options->zero = zero;
+  command->add_option("--model", options->model, "tiny | small | medium")->capture_default_str();
+  command->add_option("--ranks", options->ranks, "Of this machine")->check(CLI::Range(1, 64))->capture_default_str();
+  command->add_option("--backend", options->backend, "gloo | nccl")->capture_default_str();
+  command->add_option("--batch", options->batch, "Sequences a rank")->check(CLI::Range(1, 4096))->capture_default_str();
+  command->add_option("--context", options->context, "Tokens a sequence (default: the preset's)");
+  command->add_option("--layers", options->layers, "Instead of the preset's");
+  command->add_option("--steps", options->steps, "Measured")->check(CLI::Range(1, 100000))->capture_default_str();
+  command->add_option("--warmup", options->warmup, "Not measured")->check(CLI::Range(0, 1000))->capture_default_str();
+  command->add_flag("--json", options->json, "One JSON object on stdout");
+  command->add_option("--result-file", options->resultFile)->group(""); // how the ranks answer
+  command->callback([options, &exitCode] {
+    if (!options->resultFile.empty()) {
+      if (Status status = benchAsRank(*options); !status) exitCode = reportError(status.error());
+      return;
+    }
+    Expected<nlohmann::json> result = benchAll(*options);
+    if (!result)
+      exitCode = reportError(result.error());
+    else
+      fmt::print("{}\n", options->json ? result->dump() : options->zero ? zeroTable(*result) : ddpTable(*result));
+  });
+}
+
+} // namespace
+
+void addBenchTraining(CLI::App &bench, int &exitCode) {
+  addOne(bench, exitCode, false);
+  addOne(bench, exitCode, true);
+}
+
+} // namespace tilewright::tool
