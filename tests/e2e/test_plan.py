@@ -29,6 +29,14 @@ class Plans(RefusalTest):
                 for kind, traffic in costs["traffic"].items():
                     self.assertRegex(text, f"(?m)^  {kind} +{traffic['calls']} calls +{traffic['sent_bytes']} bytes sent$")
 
+    def test_models(self):
+        for model, count, tensors in (("small", 128_625_408, 111), ("medium", 423_183_360, 219)):
+            found = self.workspace("plan", "--model", model, "--json").json
+            self.assertEqual(len(found["plan"]["parameters"]), tensors)
+            self.assertGreaterEqual(found["costs"]["memory_bytes"]["parameters"], 4 * count)
+            self.assertLess(found["costs"]["memory_bytes"]["parameters"], 4.004 * count)
+        self.refused(self.workspace("plan", "--model", "huge"), "huge", "tiny", "medium")
+
     def test_bytes_of_a_strategy(self):
         model = 4 * (2 * 6400 + 64)  # one bucket, which 2 ranks share without padding
         memory = {}

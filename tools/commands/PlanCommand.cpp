@@ -4,6 +4,7 @@
 #include "tilewright/Environment.h"
 #include "tilewright/distributed/plan/PlanCost.h"
 #include "tilewright/distributed/plan/Strategy.h"
+#include "tilewright/train/ModelConfig.h"
 #include <charconv>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +15,8 @@ namespace {
 
 struct PlanOptions {
   std::vector<std::string> parameters;
-  std::string strategy = "zero1", bucket = "25M", parameterType = "fp32", gradientType = "fp32", reductionType = "fp32";
+  std::string model, strategy = "zero1", bucket = "25M", parameterType = "fp32", gradientType = "fp32",
+                     reductionType = "fp32";
   dist::StrategyOptions strategyOptions;
   int rank = 0;
   bool json = false;
@@ -48,6 +50,22 @@ Expected<dist::ParameterSpec> parseParameter(const std::string &text) {
   }
 }
 
+Expected<dist::ParameterList> parametersOf(const PlanOptions &options) {
+  constexpr double kWeightDecay = 0.1; // what the trainer starts with
+  if (options.parameters.empty()) {
+    Expected<train::ModelConfig> model = train::ModelConfig::preset(options.model.empty() ? "tiny" : options.model);
+    if (!model) return propagate(model);
+    return model->parameters(kWeightDecay);
+  }
+  dist::ParameterList list;
+  for (const std::string &text : options.parameters) {
+    Expected<dist::ParameterSpec> spec = parseParameter(text);
+    if (!spec) return propagate(spec);
+    list.push_back(std::move(*spec));
+  }
+  return list;
+}
+
 Status readType(const char *option, const std::string &text, ElementType &type) {
   Expected<DType> dtype = parseDType(text);
   if (!dtype || *dtype == DType::F16)
@@ -71,13 +89,9 @@ Expected<dist::StepPlan> planOf(const PlanOptions &options) {
   if (Status s = readType("--parameter-type", options.parameterType, strategy.parameterType); !s) return propagate(s);
   if (Status s = readType("--gradient-type", options.gradientType, strategy.gradientType); !s) return propagate(s);
   if (Status s = readType("--reduction-type", options.reductionType, strategy.reductionType); !s) return propagate(s);
-  dist::ParameterList list;
-  for (const std::string &text : options.parameters) {
-    Expected<dist::ParameterSpec> spec = parseParameter(text);
-    if (!spec) return propagate(spec);
-    list.push_back(std::move(*spec));
-  }
-  Expected<dist::StepPlan> plan = dist::buildPlan(list, strategy);
+  Expected<dist::ParameterList> list = parametersOf(options);
+  if (!list) return propagate(list);
+  Expected<dist::StepPlan> plan = dist::buildPlan(*list, strategy);
   if (plan && options.rank >= strategy.worldSize)
     return fail(Stage::Input, fmt::format("--rank: expected 0 to {}, found {}", strategy.worldSize - 1, options.rank));
   return plan;
@@ -99,10 +113,10 @@ nlohmann::json costs(const dist::StepPlan &plan, int rank) {
 void addPlanCommand(CLI::App &app, int &exitCode) {
   CLI::App *command = app.add_subcommand("plan", "Print what one step of distributed training does, sends and keeps");
   auto options = std::make_shared<PlanOptions>();
-  command
-      ->add_option("--parameter", options->parameters,
-                   "NAME=AxB or NAME=AxB:DECAY, in the order of forward; repeatable")
-      ->required();
+  command->add_option("--model", options->model, "The trainer's tiny (default), small or medium")
+      ->excludes(
+          command->add_option("--parameter", options->parameters,
+                              "Instead of a model: NAME=AxB or NAME=AxB:DECAY, in the order of forward; repeatable"));
   command->add_option("--strategy", options->strategy, "naive, flat, overlap, bucketed, zero1-broadcast or zero1")
       ->capture_default_str();
   command->add_option("-n,--ranks", options->strategyOptions.worldSize, "How many ranks")->capture_default_str();
@@ -117,7 +131,8 @@ void addPlanCommand(CLI::App &app, int &exitCode) {
   command->add_option("--gradient-type", options->gradientType, "fp32 or bf16")->capture_default_str();
   command->add_option("--reduction-type", options->reductionType, "fp32 or bf16: what travels")->capture_default_str();
   command->add_flag("--json", options->json, "The plan and its costs as JSON");
-  command->footer("\nEXAMPLE\n  tilewright plan -n 4 --parameter embed=10000x768:0.1 --parameter head=10000x768:0.1\n");
+  command->footer("\nEXAMPLES\n  tilewright plan -n 4 --model small\n"
+                  "  tilewright plan -n 4 --parameter embed=10000x768:0.1 --parameter head=10000x768:0.1\n");
   command->callback([options, &exitCode] {
     Expected<dist::StepPlan> plan = planOf(*options);
     if (!plan) {
