@@ -36,13 +36,14 @@ TEST_CASE("RANK and its like come before Open MPI's and SLURM's") {
   std::map<std::string, std::string> variables = {
       {"MASTER_PORT", "4000"},       {"TILEWRIGHT_JOB_TOKEN", "t"},        {"OMPI_COMM_WORLD_RANK", "2"},
       {"OMPI_COMM_WORLD_SIZE", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},  {"SLURM_PROCID", "3"},
-      {"SLURM_NTASKS", "4"},         {"TILEWRIGHT_NETWORK_TIMEOUT", "2.5"}};
+      {"SLURM_NTASKS", "4"},         {"TILEWRIGHT_NETWORK_TIMEOUT", "2.5"}, {"TILEWRIGHT_HANG_TIMEOUT", "60"}};
   auto job = parse(variables);
   REQUIRE(job);
   CHECK(job->rank == 2);
   CHECK(job->worldSize == 5);
   CHECK(job->localRank == 1);
   CHECK(job->timeout == std::chrono::milliseconds(2500));
+  CHECK(job->hangTimeout == std::chrono::seconds(60));
   variables["RANK"] = "0";
   variables["WORLD_SIZE"] = "3";
   job = parse(variables);
@@ -76,4 +77,5 @@ TEST_CASE("bad variables are named with their value and what is accepted") {
   refused(with("TILEWRIGHT_JOB_TOKEN", nullptr), {"TILEWRIGHT_JOB_TOKEN is not set"});
   refused(with("TILEWRIGHT_LISTEN_ADDRESS", "localhost"), {"numeric IP address", "'localhost'"});
   refused(with("TILEWRIGHT_NETWORK_TIMEOUT", "0"), {"at least 0.1", "'0'"});
+  refused(with("TILEWRIGHT_HANG_TIMEOUT", "long"), {"TILEWRIGHT_HANG_TIMEOUT", "'long'"});
 }

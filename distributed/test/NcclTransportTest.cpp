@@ -46,7 +46,8 @@ std::vector<std::string> runRanks(int ranks, std::chrono::milliseconds timeout, 
       job.worldSize = ranks;
       job.masterPort = port->port;
       job.token = "a token";
-      job.timeout = timeout;
+      job.joinTimeout = std::chrono::seconds(60);
+      job.timeout = job.hangTimeout = timeout;
       if (rank == 0) job.rendezvousSocket = port->socket;
       auto gpu = cuda::Device::open(*driver, rank);
       auto device = CudaDevice::create(*gpu, **compiler);

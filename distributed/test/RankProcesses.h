@@ -20,6 +20,7 @@ struct RankResult {
 
 class RankProcesses {
 public:
+  /// `timeout` begins to matter when the ranks are connected: starting them may take a busy machine long.
   /// Runs in the child; writes what it has to say with `say`, and returns its exit code.
   using Body =
       std::function<int(const tilewright::dist::JobEnvironment &, const std::function<void(const std::string &)> &say)>;
@@ -33,14 +34,15 @@ public:
       if (pipe(ends) != 0) std::abort();
       pid_t pid = fork();
       if (pid == 0) {
-        alarm(30); // a hang is a failure, not a hang
+        alarm(300); // a hang is a failure, not a hang
         close(ends[0]);
         tilewright::dist::JobEnvironment job;
         job.rank = job.localRank = rank;
         job.worldSize = worldSize;
         job.masterPort = port->port;
         job.token = "the token of this test";
-        job.timeout = timeout;
+        job.joinTimeout = std::chrono::seconds(60);
+        job.timeout = job.hangTimeout = timeout;
         if (rank == 0)
           job.rendezvousSocket = port->socket;
         else

@@ -101,7 +101,10 @@ constexpr KnobEntry kKnobs[] = {
     {{"TILEWRIGHT_JOB_TOKEN", KnobType::Text, "none", "secret that the ranks of a job prove to each other"}, isText},
     {{"TILEWRIGHT_LISTEN_ADDRESS", KnobType::Text, "127.0.0.1", "numeric address of this host for a job's other ranks"},
      isText},
-    {{"TILEWRIGHT_NETWORK_TIMEOUT", KnobType::Text, "30", "seconds that a rank waits for another"}, isText},
+    {{"TILEWRIGHT_NETWORK_TIMEOUT", KnobType::Text, "30", "seconds after which a rank that does not answer is lost"},
+     isText},
+    {{"TILEWRIGHT_HANG_TIMEOUT", KnobType::Text, "1800", "seconds that a rank waits for others that do answer"},
+     isText},
     {{"TILEWRIGHT_RENDEZVOUS_FD", KnobType::Text, "none", "listening socket that a launcher hands down to rank 0"},
      isText},
 };

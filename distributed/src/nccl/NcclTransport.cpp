@@ -38,8 +38,9 @@ int typeOf(ElementType type) {
 class NcclTransport final : public Transport {
 public:
   NcclTransport(std::shared_ptr<const NcclLibrary> library, std::unique_ptr<Transport> control, CudaDevice &device,
-                std::chrono::milliseconds timeout)
-      : library(std::move(library)), control(std::move(control)), device(device), timeout(timeout),
+                const JobEnvironment &job)
+      : library(std::move(library)), control(std::move(control)), device(device), timeout(job.timeout),
+        hangTimeout(std::max(job.timeout, job.hangTimeout)),
         me(this->control->rank()), ranks(this->control->worldSize()) {}
   ~NcclTransport() override;
 
@@ -79,7 +80,10 @@ private:
   template <class Call> Status guarded(const std::string &what, Call call);
   int dispatch(const Collective &c);
   void watch();
-  Status judge();
+  Status stuck(const std::string &what) const {
+    return fail(Stage::Communicate, fmt::format("{} did not end within {} s, though all ranks are alive", what,
+                                                static_cast<double>(hangTimeout.count()) / 1000));
+  }
   Expected<std::vector<std::string>> exchangeOverTcp(const std::string &text) {
     std::lock_guard lock(controlMutex);
     return control->exchange(text);
@@ -90,7 +94,7 @@ private:
   const std::shared_ptr<const NcclLibrary> library;
   const std::unique_ptr<Transport> control; ///< Over TCP: meets, exchanges, and notices who is lost.
   CudaDevice &device;
-  const std::chrono::milliseconds timeout;
+  const std::chrono::milliseconds timeout, hangTimeout;
   const int me, ranks;
   void *communicator = nullptr;
   int64_t sequence = 0;
@@ -125,20 +129,21 @@ template <class Call> Status NcclTransport::guarded(const std::string &what, Cal
     code = call();
   }
   const auto start = Clock::now();
+  auto asked = start;
   while (code == kNcclInProgress) {
     if (Status s = status(); !s) return s;
     if (Status s = control->status(); !s) {
       failWith(s.error());
       return s;
     }
-    if (Clock::now() - start > timeout) {
-      Status s = judge();
-      failWith(s ? Error{Stage::Communicate,
-                         fmt::format("{} did not end within {} s", what, timeout.count() / 1000.0),
-                         {},
-                         {}}
-                 : s.error());
-      return status();
+    if (Clock::now() - asked > timeout) {
+      Status s = control->ping(); // ranks that live may have more to do before they come here
+      asked = Clock::now();
+      if (s && asked - start > hangTimeout) s = stuck(what);
+      if (!s) {
+        failWith(s.error());
+        return status();
+      }
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
     std::lock_guard lock(calls);
@@ -257,7 +262,7 @@ Status NcclTransport::run(const Collective &c) {
 void NcclTransport::watch() {
   std::unique_lock lock(mutex);
   // Work waits for the work before it: its time begins when that is done.
-  Clock::time_point lastDone = Clock::now();
+  Clock::time_point lastDone = Clock::now(), asked = lastDone;
   while (!changed.wait_for(lock, kTick, [&] { return stopping; })) {
     if (failure) return;
     Error error;
@@ -274,7 +279,8 @@ void NcclTransport::watch() {
       lastDone = Clock::now();
     }
     const std::string what = pending.empty() ? "" : pending.front().what;
-    const bool late = !pending.empty() && Clock::now() - std::max(lastDone, pending.front().since) > timeout;
+    const auto since = pending.empty() ? Clock::now() : std::max(lastDone, pending.front().since);
+    const bool late = Clock::now() - std::max(since, asked) > timeout;
     lock.unlock();
     failOn(control->status());
     if (!failed) {
@@ -287,16 +293,10 @@ void NcclTransport::watch() {
       }
     }
     if (!failed && late) {
-      failOn(judge());
-      if (!failed) {
-        failed = true;
-        error = {Stage::Communicate,
-                 fmt::format("{} did not end within {} s, though all ranks are alive", what,
-                             static_cast<double>(timeout.count()) / 1000),
-                 {},
-                 {}};
-      }
-      if (error.message.find(what) == std::string::npos) error.message = fmt::format("{}: {}", what, error.message);
+      failOn(control->ping());
+      asked = Clock::now();
+      if (!failed && asked - since > hangTimeout) failOn(stuck(what));
+      if (failed && error.message.find(what) == std::string::npos) error.message = fmt::format("{}: {}", what, error.message);
     }
     if (failed) {
       control->abort(error.message);
@@ -304,11 +304,6 @@ void NcclTransport::watch() {
     }
     lock.lock();
   }
-}
-
-/// All ranks that hang come here: who does not is at fault, and the control connection says which.
-Status NcclTransport::judge() {
-  return exchangeOverTcp("").map([](const std::vector<std::string> &) {});
 }
 
 void NcclTransport::failWith(Error error) {
@@ -333,7 +328,7 @@ Expected<std::unique_ptr<Transport>> connectNccl(const JobEnvironment &job, Cuda
   if (!library) return propagate(library);
   Expected<std::unique_ptr<Transport>> control = connectGloo(job);
   if (!control) return propagate(control);
-  auto transport = std::make_unique<NcclTransport>(std::move(*library), std::move(*control), device, job.timeout);
+  auto transport = std::make_unique<NcclTransport>(std::move(*library), std::move(*control), device, job);
   if (Status s = transport->connect(); !s) return propagate(s);
   return transport;
 }

@@ -72,7 +72,7 @@ Status GlooGroup::prove(const std::string &runId) {
   Expected<std::string> nonce = randomBytes(kNonceBytes);
   if (!nonce) return propagate(nonce);
   const size_t n = peers.size();
-  const auto limit = std::min<std::chrono::milliseconds>(job.timeout, std::chrono::seconds(10));
+  const auto limit = std::min<std::chrono::milliseconds>(job.joinLimit(), std::chrono::seconds(10));
   std::vector<std::string> nonces(n, std::string(kNonceBytes, '\0')), proofs(n),
       theirs(n, std::string(kProofBytes, '\0'));
   auto round = [&](uint64_t slot, auto outgoingOf, std::vector<std::string> &incoming) {
@@ -280,7 +280,7 @@ void GlooGroup::watch() {
       lock.unlock();
       fail(message, true);
       lock.lock();
-    } else if (now - waitingSince > job.timeout) {
+    } else if (now - std::max(waitingSince, askedAt) > job.timeout) {
       lock.unlock();
       judge();
       lock.lock();
@@ -288,40 +288,70 @@ void GlooGroup::watch() {
   }
 }
 
-/// The peer that is waited for may itself wait for another: whoever does not answer is at fault.
-void GlooGroup::judge() {
-  int waitedFor;
-  Clock::time_point since;
+int GlooGroup::silentPeer() {
+  std::lock_guard turn(pinging);
   {
     std::lock_guard lock(mutex);
-    if (!current) return;
-    waitedFor = current->peer;
-    since = waitingSince;
     for (Peer &peer : peers)
       peer.answered = false;
   }
   for (int peer = 0; peer < job.worldSize; ++peer)
     if (peer != job.rank) tell(peer, Message::Ping, "");
+  // An answer takes no more than a thread's turn, but machines may be busy: a rank is lost for good once it is blamed.
   const auto patience =
-      std::clamp<std::chrono::milliseconds>(job.timeout / 4, std::chrono::milliseconds(200), std::chrono::seconds(1));
+      std::clamp<std::chrono::milliseconds>(job.timeout / 3, std::chrono::seconds(2), std::chrono::seconds(10));
+  std::unique_lock lock(mutex);
+  auto silent = [&]() -> int {
+    for (int peer = 0; peer < job.worldSize; ++peer) {
+      const Peer &state = peers[static_cast<size_t>(peer)];
+      if (peer != job.rank && !state.gone && !state.answered) return peer;
+    }
+    return -1;
+  };
+  changed.wait_for(lock, patience, [&] { return stopping || !failure.empty() || silent() < 0; });
+  return stopping || !failure.empty() ? -1 : silent();
+}
+
+std::string GlooGroup::describeSilence(int peer) {
+  return describe(peer, fmt::format("did not respond within {} s: it has stopped or cannot be reached",
+                                    static_cast<double>(job.timeout.count()) / 1000));
+}
+
+Status GlooGroup::ping() {
+  if (Status s = status(); !s) return s;
+  if (const int silent = silentPeer(); silent >= 0) {
+    std::string message;
+    {
+      std::lock_guard lock(mutex);
+      message = describeSilence(silent);
+    }
+    fail(message, true);
+  }
+  return status();
+}
+
+/// The peer that is waited for may itself wait for another: whoever does not answer is at fault.
+void GlooGroup::judge() {
+  Clock::time_point since;
+  {
+    std::lock_guard lock(mutex);
+    if (!current) return;
+    since = waitingSince;
+  }
+  const int silent = silentPeer();
   std::string message;
   {
-    std::unique_lock lock(mutex);
-    auto silent = [&](int peer) { return peer != job.rank && !peers[static_cast<size_t>(peer)].answered; };
-    changed.wait_for(lock, patience, [&] {
-      if (stopping || !failure.empty()) return true;
-      for (int peer = 0; peer < job.worldSize; ++peer)
-        if (silent(peer)) return false;
-      return true;
-    });
+    std::lock_guard lock(mutex);
     if (stopping || !failure.empty() || !current || waitingSince != since) return;
-    const double seconds = static_cast<double>(job.timeout.count()) / 1000;
-    for (int peer = 0; peer < job.worldSize && message.empty(); ++peer)
-      if (silent(peer))
-        message =
-            describe(peer, fmt::format("did not respond within {} s: it has stopped or cannot be reached", seconds));
-    if (message.empty())
-      message = describe(waitedFor, fmt::format("is alive, but did not take part within {} s", seconds));
+    askedAt = Clock::now();
+    const auto limit = std::max(job.timeout, job.hangTimeout);
+    if (silent >= 0)
+      message = describeSilence(silent);
+    else if (askedAt - since > limit)
+      message = describe(current->peer, fmt::format("is alive, but did not take part within {} s",
+                                                    static_cast<double>(limit.count()) / 1000));
+    else
+      return;
   }
   fail(message, true);
 }

@@ -3,7 +3,7 @@
 // Each peer has a control channel with a receive always pending. It carries abort notices (the first rank that sees a
 // failure tells the others which rank is at fault), goodbyes, and pings: a rank that waits too long asks who is still
 // alive before it blames anyone. A killed peer shows as a closed control channel at once, even when Gloo would let the
-// payload that is on its way wait for its full timeout. Gloo's own timeouts are never used: one closes all connections.
+// payload that is on its way wait for its full timeout. Ranks that answer are waited for much longer. Gloo's own timeouts are never used: one closes all connections.
 #pragma once
 
 #include "tilewright/distributed/transport/JobEnvironment.h"
@@ -54,6 +54,8 @@ public:
 
   /// The first failure. After it no memory that was posted is touched any more once close() has returned.
   Status status();
+  /// Asks all other ranks whether they live; one that does not answer is the failure. From any thread.
+  Status ping();
   void abort(const std::string &reason);
   /// Ends the connections of a failed group; keeps `posted` until they are.
   void close(std::vector<Posted> &posted);
@@ -81,6 +83,9 @@ private:
   void listen(int peer);
   void watch();
   void judge();
+  /// The first rank that does not answer a ping; -1 if all do.
+  int silentPeer();
+  std::string describeSilence(int peer);
   void tell(int peer, Message kind, const std::string &text);
   void handle(int peer, const Control &message);
   void fail(const std::string &message, bool tellOthers);
@@ -94,9 +99,10 @@ private:
   std::string failure, operation;
   std::chrono::steady_clock::time_point failedAt;
   Posted *current = nullptr;
-  std::chrono::steady_clock::time_point waitingSince;
+  std::chrono::steady_clock::time_point waitingSince, askedAt;
   bool stopping = false, closed = false;
   std::thread watcher;
+  std::mutex pinging; ///< Held from a ping to its answers.
   std::mutex outgoingMutex;
   std::list<std::pair<Control, Posted>> outgoing; ///< Kept until the connections are closed: Gloo may still read them.
 };

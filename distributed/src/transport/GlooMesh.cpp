@@ -39,8 +39,8 @@ Expected<std::unique_ptr<GlooGroup::Mesh>> GlooGroup::Mesh::make(const JobEnviro
   std::unique_ptr<Mesh> mesh(new Mesh(job.rank, job.worldSize));
   mesh->device_ = gloo::transport::tcp::CreateDevice(attributes);
   mesh->transportContext_ = mesh->device_->createContext(job.rank, job.worldSize);
-  mesh->setTimeout(job.timeout);
-  mesh->transportContext_->setTimeout(job.timeout);
+  mesh->setTimeout(job.joinLimit());
+  mesh->transportContext_->setTimeout(job.joinLimit());
   for (int peer = 0; peer < job.worldSize; ++peer)
     if (peer != job.rank) mesh->transportContext_->createPair(peer)->setLocalRank(0);
   return mesh;

@@ -31,6 +31,10 @@ public:
   std::string_view name() const override { return "gloo"; }
   int64_t sentBytes() const override { return sent; }
   Status status() override { return group->status(); }
+  Status ping() override {
+    SigpipeBlock block;
+    return group->ping();
+  }
   void abort(const std::string &reason) override {
     SigpipeBlock block;
     group->abort(reason);

@@ -29,6 +29,18 @@ Status readInt(const JobEnvironment::Lookup &lookup, const char *name, int64_t l
   return {};
 }
 
+Status readSeconds(const JobEnvironment::Lookup &lookup, const char *name, std::chrono::milliseconds &value) {
+  std::optional<std::string> text = lookup(name);
+  if (!text || text->empty()) return {};
+  char *end = nullptr;
+  const double seconds = std::strtod(text->c_str(), &end);
+  if (*end || !(seconds >= 0.1 && seconds <= 1e6))
+    return fail(Stage::Communicate,
+                fmt::format("environment: {}: expected seconds, at least 0.1, found '{}'", name, *text));
+  value = std::chrono::milliseconds(std::llround(seconds * 1000));
+  return {};
+}
+
 } // namespace
 
 Expected<JobEnvironment> JobEnvironment::parse(const Lookup &lookup) {
@@ -60,15 +72,8 @@ Expected<JobEnvironment> JobEnvironment::parse(const Lookup &lookup) {
                 fmt::format("environment: TILEWRIGHT_LISTEN_ADDRESS: expected a numeric IP address of this "
                             "host, found '{}'",
                             job.listenAddress));
-  if (auto text = lookup("TILEWRIGHT_NETWORK_TIMEOUT"); text && !text->empty()) {
-    char *end = nullptr;
-    const double seconds = std::strtod(text->c_str(), &end);
-    if (*end || !(seconds >= 0.1 && seconds <= 1e6))
-      return fail(
-          Stage::Communicate,
-          fmt::format("environment: TILEWRIGHT_NETWORK_TIMEOUT: expected seconds, at least 0.1, found '{}'", *text));
-    job.timeout = std::chrono::milliseconds(std::llround(seconds * 1000));
-  }
+  if (Status s = readSeconds(lookup, "TILEWRIGHT_NETWORK_TIMEOUT", job.timeout); !s) return propagate(s);
+  if (Status s = readSeconds(lookup, "TILEWRIGHT_HANG_TIMEOUT", job.hangTimeout); !s) return propagate(s);
   if (job.worldSize == 1) return job;
   if (job.token.empty())
     return fail(Stage::Communicate,

@@ -98,7 +98,7 @@ private:
       for (int rank = 1; rank < job.worldSize; ++rank)
         if (!guests[static_cast<size_t>(rank)].valid()) missing.push_back(rank);
       error = fmt::format("rank{} {} did not arrive within {} s", missing.size() == 1 ? "" : "s",
-                          fmt::join(missing, ", "), static_cast<double>(job.timeout.count()) / 1000);
+                          fmt::join(missing, ", "), static_cast<double>(job.joinLimit().count()) / 1000);
     }
     nlohmann::json answer{{"error", error}, {"run", runId}, {"texts", nlohmann::json::array()}};
     if (error.empty())
@@ -169,7 +169,7 @@ Expected<Meeting> meet(const JobEnvironment &job, const std::string &text) {
   Expected<std::string> runId = randomBytes(kNonceBytes);
   if (!runId) return propagate(runId);
   if (job.worldSize == 1) return Meeting{hex(*runId), {text}};
-  const Deadline deadline = std::chrono::steady_clock::now() + job.timeout;
+  const Deadline deadline = std::chrono::steady_clock::now() + job.joinLimit();
   if (job.rank != 0) return visit(job, text, deadline);
   if (job.rendezvousSocket >= 0) {
     fcntl(job.rendezvousSocket, F_SETFD, FD_CLOEXEC);

@@ -46,6 +46,10 @@ public:
   /// The error that later calls would return; of transports over a stream also one of work that was enqueued.
   virtual Status status() = 0;
 
+  /// Asks every other rank's process whether it lives; an error names one that does not answer. From any thread; it
+  /// pairs with no call of another rank's.
+  virtual Status ping() { return status(); }
+
   /// Everyone's text, by rank. Synchronous.
   virtual Expected<std::vector<std::string>> exchange(const std::string &text) = 0;
 
