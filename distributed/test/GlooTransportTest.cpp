@@ -3,6 +3,7 @@
 #include "RankProcesses.h"
 #include "tilewright/distributed/plan/PlanCost.h"
 #include "tilewright/tensor/Half.h"
+#include <algorithm>
 #include <cmath>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -227,6 +228,23 @@ TEST_CASE("a rank that is alive may take longer than the timeout: it writes a ch
       },
       std::chrono::milliseconds(500), [](JobEnvironment &e) { e.hangTimeout = std::chrono::seconds(200); });
   for (const RankResult &result : slow.wait())
+    CHECK_MESSAGE(result.exitCode == 0, result.said);
+}
+
+TEST_CASE("what a rank sent before it ended arrives") {
+  RankProcesses job(2, [](const JobEnvironment &e, const Say &say) {
+    auto transport = connectGloo(e);
+    if (!transport) return say(transport.error().text()), 3;
+    std::vector<float> data(2'000'000, e.rank == 0 ? 7.0f : 0.0f);
+    const auto count = static_cast<int64_t>(data.size());
+    if (e.rank == 0)
+      return (*transport)->run({OpKind::Send, data.data(), count, ElementType::F32, 0, 1, "last words"}) ? 0 : 1;
+    usleep(400'000);
+    Status status = (*transport)->run({OpKind::Receive, data.data(), count, ElementType::F32, 0, -1, "last words"});
+    if (!status) return say(status.error().text()), 2;
+    return std::count(data.begin(), data.end(), 7.0f) == count ? 0 : 1;
+  });
+  for (const RankResult &result : job.wait())
     CHECK_MESSAGE(result.exitCode == 0, result.said);
 }
 

@@ -26,6 +26,8 @@ public:
       : group(std::move(group)), me(this->group->environment().rank), ranks(this->group->environment().worldSize),
         sendCounts(static_cast<size_t>(ranks)), receiveCounts(static_cast<size_t>(ranks)) {}
 
+  ~GlooTransport() override;
+
   int rank() const override { return me; }
   int worldSize() const override { return ranks; }
   std::string_view name() const override { return "gloo"; }
@@ -111,19 +113,28 @@ private:
   Status broadcastDirectly(const Collective &c);
   Status message(const Collective &c);
 
-  std::unique_ptr<GlooGroup> group;
-  const int me, ranks;
-  int64_t sequence = 0;
-  std::atomic<int64_t> sent{0};
-  std::vector<Posted> posted;
+  // Memory that connections read and write: it goes after the group, which ends them.
   AlignedBuffer scratch;
-  std::vector<int64_t> sendCounts, receiveCounts; ///< Of messages, by peer.
   struct OpenSend {
     std::vector<char> payload;
     Posted posted;
   };
   std::vector<std::unique_ptr<OpenSend>> openSends;
+  std::vector<Posted> posted;
+  std::unique_ptr<GlooGroup> group;
+  const int me, ranks;
+  int64_t sequence = 0;
+  std::atomic<int64_t> sent{0};
+  std::vector<int64_t> sendCounts, receiveCounts; ///< Of messages, by peer.
 };
+
+/// Messages that this rank has sent arrive even if it ends right after them.
+GlooTransport::~GlooTransport() {
+  SigpipeBlock block;
+  Status status = group->status();
+  for (size_t i = 0; status && i < openSends.size(); ++i)
+    status = group->wait(openSends[i]->posted);
+}
 
 Status GlooTransport::overChunks(const Collective &c, Halves halves) {
   const int64_t size = sizeInBytes(c.type), segment = kSegmentBytes / size;
