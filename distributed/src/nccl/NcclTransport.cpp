@@ -40,8 +40,8 @@ public:
   NcclTransport(std::shared_ptr<const NcclLibrary> library, std::unique_ptr<Transport> control, CudaDevice &device,
                 const JobEnvironment &job)
       : library(std::move(library)), control(std::move(control)), device(device), timeout(job.timeout),
-        hangTimeout(std::max(job.timeout, job.hangTimeout)),
-        me(this->control->rank()), ranks(this->control->worldSize()) {}
+        hangTimeout(std::max(job.timeout, job.hangTimeout)), me(this->control->rank()),
+        ranks(this->control->worldSize()) {}
   ~NcclTransport() override;
 
   Status connect();
@@ -296,7 +296,8 @@ void NcclTransport::watch() {
       failOn(control->ping());
       asked = Clock::now();
       if (!failed && asked - since > hangTimeout) failOn(stuck(what));
-      if (failed && error.message.find(what) == std::string::npos) error.message = fmt::format("{}: {}", what, error.message);
+      if (failed && error.message.find(what) == std::string::npos)
+        error.message = fmt::format("{}: {}", what, error.message);
     }
     if (failed) {
       control->abort(error.message);

@@ -98,7 +98,8 @@ Expected<Socket> Socket::accept(Deadline deadline) {
   if (socket.valid()) {
     const int yes = 1;
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-  }
+  } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+    return fail(Stage::Communicate, fmt::format("cannot accept connections: {}", std::strerror(errno)));
   return socket;
 }
 

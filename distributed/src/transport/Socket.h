@@ -25,7 +25,7 @@ public:
   static Expected<Socket> listen(const std::string &address, int port);
   /// Tries again until the deadline while nobody listens there yet.
   static Expected<Socket> connect(const std::string &host, int port, Deadline deadline);
-  /// nullopt-like: an invalid socket when the deadline passed.
+  /// An invalid socket when the deadline passed, or the one who connected has gone again.
   Expected<Socket> accept(Deadline deadline);
 
   Status send(std::string_view bytes, Deadline deadline);

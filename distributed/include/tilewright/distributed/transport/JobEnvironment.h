@@ -18,6 +18,7 @@ struct JobEnvironment {
   /// The numeric address of this host that peers connect to. Loopback unless TILEWRIGHT_LISTEN_ADDRESS names another.
   std::string listenAddress = "127.0.0.1";
   /// A listening socket inherited from the launcher, so that nobody can take the port meanwhile; -1 if there is none.
+  /// It stays open for this process's next meeting. What is no socket that listens on masterPort is ignored.
   int rendezvousSocket = -1;
   /// How long a rank waits for another before it asks all of them whether they live; who does not answer is lost.
   std::chrono::milliseconds timeout{30000};
