@@ -119,6 +119,18 @@ TEST_CASE("messages: every send has its receive in the same group") {
   broken = ring;
   broken.ops.back().uses[0].span.count = 9;
   refused(broken, {"40 bytes", "36"});
+  broken = ring;
+  broken.ops.back().waits = {{broken.opNamed("send"), false}};
+  refused(broken, {"receive", "waits for an op of its own group"});
+  broken = ring;
+  StepOp between = broken.ops.back();
+  between.name = "again";
+  between.group = "other";
+  broken.ops.insert(broken.ops.end() - 1, between);
+  broken.ops.push_back(send);
+  broken.ops.back().name = "answer";
+  broken.ops.back().group = "other";
+  refused(broken, {"receive", "in the middle of the group"});
 }
 
 TEST_CASE("values: sums that are missing or made twice, parameters that do not arrive") {

@@ -137,6 +137,12 @@ Status Engine::endMicroBatch() {
   return executor->status();
 }
 
+/// An error of the device: what comes after it would wait for ever on the other ranks.
+Status Engine::told(Status status) {
+  if (!status) executor->failWith(status.error());
+  return status;
+}
+
 Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings, std::span<const double> sums) {
   if (!started) return fail(Stage::Input, "engine: finishStep before start");
   if (!(tokens >= 0) || !std::isfinite(tokens))
@@ -154,7 +160,7 @@ Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings, st
     if (executor->isDone(op)) continue;
     const GradientView view = gradient(i);
     if (!view.add)
-      if (Status s = device.clear(view.data, view.elements * sizeInBytes(view.type)); !s) return propagate(s);
+      if (Status s = told(device.clear(view.data, view.elements * sizeInBytes(view.type))); !s) return propagate(s);
     if (Status s = executor->done(op); !s) return propagate(s);
   }
   for (const StepOp &op : plan().ops)
@@ -166,14 +172,14 @@ Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings, st
   std::vector<double> numbers(sums.begin(), sums.end());
   numbers.push_back(tokens);
   const int64_t numberBytes = static_cast<int64_t>(numbers.size() * sizeof(double));
-  if (Status s = device.fromHost(scalars.data, numbers.data(), numberBytes); !s) return propagate(s);
+  if (Status s = told(device.fromHost(scalars.data, numbers.data(), numberBytes)); !s) return propagate(s);
   if (Status s = executor->done(finishOp); !s) return propagate(s);
   settings.step = updateCount + 1;
   if (Status s = executor->runCompute(settings); !s) return propagate(s);
 
   double scale[2] = {};
-  if (Status s = device.toHost(scale, executor->data(scaleBuffer), sizeof(scale)); !s) return propagate(s);
-  if (Status s = device.toHost(numbers.data(), scalars.data, numberBytes); !s) return propagate(s);
+  if (Status s = told(device.toHost(scale, executor->data(scaleBuffer), sizeof(scale))); !s) return propagate(s);
+  if (Status s = told(device.toHost(numbers.data(), scalars.data, numberBytes)); !s) return propagate(s);
   // What was enqueued may have failed since.
   if (Status s = transport.status(); !s) return propagate(s);
   for (std::atomic<bool> &t : touched)

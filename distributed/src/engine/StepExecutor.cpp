@@ -110,12 +110,18 @@ Status StepExecutor::waitFor(int hostOp) {
     if (stepPlan.ops[static_cast<size_t>(wait.op)].lane != Lane::Host) others.waits.push_back(wait);
   if (!waitUntilReady(others, step())) return status();
   for (const Wait &wait : others.waits)
-    if (Status s = device.wait(Lane::Host, wait.op); !s) return s;
+    if (Status s = device.wait(Lane::Host, wait.op); !s) {
+      failWith(s.error());
+      return s;
+    }
   return status();
 }
 
 Status StepExecutor::done(int hostOp) {
-  if (Status s = device.record(Lane::Host, hostOp); !s) return s;
+  if (Status s = device.record(Lane::Host, hostOp); !s) {
+    failWith(s.error());
+    return s;
+  }
   std::lock_guard lock(mutex);
   if (failure) return tl::unexpected<Error>(*failure);
   int64_t &last = doneSteps[static_cast<size_t>(hostOp)];
@@ -143,30 +149,41 @@ void StepExecutor::communicate() {
   auto groupOf = [&](size_t i) {
     return i < ops.size() ? std::string_view(stepPlan.ops[static_cast<size_t>(ops[i])].group) : std::string_view();
   };
-  for (int64_t step = 1; !ops.empty(); ++step) {
-    std::string_view open;
-    for (size_t i = 0; i < ops.size(); ++i) {
-      const std::string_view group = groupOf(i);
-      if (!group.empty() && group != open)
-        if (Status s = transport.beginGroup(); !s) return failWith(std::move(s.error()));
-      open = group;
-      if (!runOp(ops[i], step, nullptr)) return;
-      if (!group.empty() && groupOf(i + 1) != group)
-        if (Status s = transport.endGroup(); !s) return failWith(std::move(s.error()));
+  for (int64_t step = 1; !ops.empty(); ++step)
+    for (size_t i = 0, end; i < ops.size(); i = end) {
+      for (end = i + 1; !groupOf(i).empty() && groupOf(end) == groupOf(i);)
+        ++end;
+      if (groupOf(i).empty() ? !runOp(ops[i], step, nullptr) : !runGroup({ops.data() + i, end - i}, step)) return;
     }
-  }
 }
 
 bool StepExecutor::runOp(int index, int64_t step, const StepSettings *settings) {
-  const StepOp &op = stepPlan.ops[static_cast<size_t>(index)];
-  if (!waitUntilReady(op, step)) return false;
-  if (Status status = execute(index, settings); !status) {
-    failWith(std::move(status.error()));
-    return false;
+  if (!waitUntilReady(stepPlan.ops[static_cast<size_t>(index)], step)) return false;
+  Status status = execute(index, settings);
+  return status ? finish({&index, 1}, step) : (failWith(std::move(status.error())), false);
+}
+
+/// A group's ops start when it ends: only then is there work that an event could follow.
+bool StepExecutor::runGroup(std::span<const int> ops, int64_t step) {
+  Status status = transport.beginGroup();
+  for (size_t i = 0; status && i < ops.size(); ++i) {
+    if (!waitUntilReady(stepPlan.ops[static_cast<size_t>(ops[i])], step)) return false;
+    status = execute(ops[i], nullptr);
+  }
+  if (status) status = transport.endGroup();
+  return status ? finish(ops, step) : (failWith(std::move(status.error())), false);
+}
+
+bool StepExecutor::finish(std::span<const int> ops, int64_t step) {
+  for (int index : ops) {
+    const StepOp &op = stepPlan.ops[static_cast<size_t>(index)];
+    if (op.rank >= 0 && op.rank != transport.rank()) continue;
+    if (Status s = device.record(op.lane, index); !s) return failWith(std::move(s.error())), false;
   }
   std::lock_guard lock(mutex);
   if (failure) return false;
-  doneSteps[static_cast<size_t>(index)] = step;
+  for (int index : ops)
+    doneSteps[static_cast<size_t>(index)] = step;
   changed.notify_all();
   return true;
 }
@@ -180,23 +197,19 @@ Status StepExecutor::execute(int index, const StepSettings *settings) {
       if (Status s = device.wait(op.lane, wait.op); !s) return s;
   if (op.kind >= OpKind::AllReduce) {
     const Operand data = operand(op.uses.front().span);
-    if (Status s = transport.run({op.kind, data.data, data.elements, data.type, op.root, op.peer, op.name}); !s)
-      return s;
-  } else {
-    std::vector<Operand> operands;
-    for (const Use &use : op.uses)
-      operands.push_back(operand(use.span));
-    const int shard = op.uses.front().span.part == Part::Shard ? rank : -1;
-    const KernelCall call{op.kind, operands, decay[static_cast<size_t>(index)], settings, stepPlan.worldSize, shard};
-    if (Status s = device.run(op.lane, call); !s) {
-      transport.abort(s.error().message);
-      return s;
-    }
+    return transport.run({op.kind, data.data, data.elements, data.type, op.root, op.peer, op.name});
   }
-  return device.record(op.lane, index);
+  std::vector<Operand> operands;
+  for (const Use &use : op.uses)
+    operands.push_back(operand(use.span));
+  const int shard = op.uses.front().span.part == Part::Shard ? rank : -1;
+  return device.run(op.lane,
+                    {op.kind, operands, decay[static_cast<size_t>(index)], settings, stepPlan.worldSize, shard});
 }
 
 void StepExecutor::failWith(Error error) {
+  // The others cannot know what failed here, and would wait for it. What the transport reports they know.
+  if (transport.status()) transport.abort(error.message);
   std::lock_guard lock(mutex);
   if (!failure) failure = std::move(error);
   changed.notify_all();

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 namespace tilewright::dist {
 namespace {
@@ -62,10 +63,13 @@ public:
 
   Status run(const Collective &c) override;
   Status beginGroup() override {
+    grouped = true;
     return guarded("the start of a group", [&] { return library->api().groupStart(); });
   }
   Status endGroup() override {
-    return guarded("the end of a group", [&] { return library->api().groupEnd(); });
+    grouped = false;
+    if (Status s = guarded("the end of a group", [&] { return library->api().groupEnd(); }); !s) return s;
+    return watchFor(std::exchange(groupNames, {}));
   }
   Expected<void *> allocate(int64_t bytes, std::string_view what) override;
   Expected<std::vector<std::string>> exchange(const std::string &text) override {
@@ -79,6 +83,8 @@ private:
   /// One call of NCCL at a time, none after it was aborted; waits until a call that goes on in the background is over.
   template <class Call> Status guarded(const std::string &what, Call call);
   int dispatch(const Collective &c);
+  /// Has the watcher expect the end of what the stream has so far.
+  Status watchFor(std::string what);
   void watch();
   Status stuck(const std::string &what) const {
     return fail(Stage::Communicate, fmt::format("{} did not end within {} s, though all ranks are alive", what,
@@ -98,6 +104,8 @@ private:
   const int me, ranks;
   void *communicator = nullptr;
   int64_t sequence = 0;
+  bool grouped = false; ///< Nothing is on the stream before the group ends.
+  std::string groupNames;
   std::atomic<int64_t> sent{0};
   std::vector<void *> memory, registrations;
 
@@ -251,11 +259,18 @@ Status NcclTransport::run(const Collective &c) {
   if (c.elements == 0) return status();
   if (Status s = guarded(what, [&] { return dispatch(c); }); !s) return s;
   sent += dist::sentBytes(c.kind, c.elements, sizeInBytes(c.type), ranks, me, c.root);
+  if (!grouped) return watchFor(what);
+  groupNames += (groupNames.empty() ? "" : ", ") + what;
+  return {};
+}
+
+Status NcclTransport::watchFor(std::string what) {
+  if (what.empty()) return {};
   Expected<cuda::Event> reached = cuda::Event::create(device.gpu());
   if (!reached) return propagate(reached);
   if (Status s = reached->record(device.stream(Lane::Communication)); !s) return s;
   std::lock_guard lock(mutex);
-  pending.push_back({what, std::move(*reached), Clock::now()});
+  pending.push_back({std::move(what), std::move(*reached), Clock::now()});
   return {};
 }
 

@@ -1,7 +1,9 @@
 #include "tilewright/distributed/plan/PlanCheck.h"
+#include <algorithm>
 #include <array>
 #include <fmt/format.h>
 #include <map>
+#include <set>
 
 namespace tilewright::dist {
 namespace {
@@ -143,10 +145,47 @@ Status checkMessages(const StepPlan &plan) {
   return {};
 }
 
+/// A group's ops start when the group ends: none can need that another is done, and nothing can be in between.
+Status checkGroups(const StepPlan &plan) {
+  std::set<std::string_view> ended;
+  std::string_view open;
+  std::vector<bool> after(plan.ops.size()); // Whether it needs that an op of the open group is done.
+  bool computeAfter = false;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const StepOp &op = plan.ops[i];
+    auto refuse = [&](std::string_view what) {
+      return fail(Stage::Plan,
+                  fmt::format("plan: {} {} of group '{}': {}", toString(op.kind), op.name, op.group, what));
+    };
+    bool needs = std::any_of(op.waits.begin(), op.waits.end(), [&](const Wait &wait) {
+      return !wait.previousStep && after[static_cast<size_t>(wait.op)];
+    });
+    if (op.lane == Lane::Compute) needs = computeAfter |= needs;
+    if (op.lane != Lane::Communication) {
+      if (!op.group.empty()) return refuse("only communication has groups");
+      after[i] = needs;
+      continue;
+    }
+    if (op.group != open) {
+      ended.insert(open);
+      open = op.group;
+      after.assign(plan.ops.size(), false);
+      needs = computeAfter = false;
+      if (!open.empty() && ended.contains(open)) return refuse("another op of the lane is in the middle of the group");
+    }
+    if (open.empty()) continue;
+    if (op.kind < OpKind::AllReduce) return refuse("only communication has groups");
+    if (needs) return refuse("it waits for an op of its own group, which does not start before it");
+    after[i] = true;
+  }
+  return {};
+}
+
 } // namespace
 
 Status checkOrder(const StepPlan &plan) {
   if (Status status = checkMessages(plan); !status) return status;
+  if (Status status = checkGroups(plan); !status) return status;
   HappensBefore before(plan);
   if (Status status = checkCollectives(plan, before); !status) return status;
   return checkRaces(plan, before);

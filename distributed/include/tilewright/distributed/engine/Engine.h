@@ -80,6 +80,7 @@ private:
   Engine(Transport &transport, ComputeDevice &device) : transport(transport), device(device) {}
   Status compareWithOthers(const StepPlan &plan);
   void findOps();
+  Status told(Status status);
 
   Transport &transport;
   ComputeDevice &device;

@@ -40,6 +40,8 @@ public:
   /// Waits until communication of all finished steps is done.
   Status drain();
   Status status() const;
+  /// The first error stays. The other ranks are told of one that did not come from the transport.
+  void failWith(Error error);
 
 private:
   StepExecutor(StepPlan plan, Transport &transport, ComputeDevice &device);
@@ -49,8 +51,11 @@ private:
   /// Waits, runs, marks as done. False when the executor stops or fails.
   bool runOp(int op, int64_t step, const StepSettings *settings);
   bool waitUntilReady(const StepOp &op, int64_t step);
+  /// The same for ops that the transport starts together.
+  bool runGroup(std::span<const int> ops, int64_t step);
+  /// Starts the op; record() and what finish() tells others come after.
   Status execute(int op, const StepSettings *settings);
-  void failWith(Error error);
+  bool finish(std::span<const int> ops, int64_t step);
 
   const StepPlan stepPlan;
   Transport &transport;
