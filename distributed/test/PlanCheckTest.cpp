@@ -195,3 +195,59 @@ TEST_CASE("structure: spans, types and uses") {
   op(broken, "reduce.all").lane = Lane::Host;
   refused(broken, {"reduce.all", "lane host"});
 }
+
+TEST_CASE("roles: what an engine looks for in a plan is there, once, and in its place") {
+  auto with = [](Strategy strategy, auto change, int accumulation = 1) {
+    StepPlan broken = plan(strategy, 2, accumulation);
+    change(broken);
+    return broken;
+  };
+  auto buffer = [](StepPlan &p, std::string_view name) -> PlanBuffer & {
+    return p.buffers[static_cast<size_t>(p.bufferNamed(name))];
+  };
+  for (const char *name : {"parameters", "gradients"}) {
+    refused(with(Strategy::Flat, [&](StepPlan &p) { buffer(p, name).name = "other"; }), {"no buffer", name});
+    refused(with(Strategy::Flat, [&](StepPlan &p) { buffer(p, name).category = Category::Communication; }),
+            {name, "holds communication"});
+    refused(with(Strategy::Flat,
+                 [&](StepPlan &p) {
+                   buffer(p, name).elements = {buffer(p, name).elements[0], buffer(p, name).elements[0] + 1};
+                 }),
+            {name, "another size"});
+  }
+  refused(with(Strategy::Flat, [](StepPlan &p) { erase(p, "scale"); }), {"one scale op, found 0"}, checkRoles);
+  refused(with(Strategy::Flat, [](StepPlan &p) { erase(p, "backward.gain"); }),
+          {"parameter gain", "one backward op, found 0"}, checkRoles);
+  refused(with(
+              Strategy::Flat, [](StepPlan &p) { erase(p, "accumulate"); }, 4),
+          {"4 micro-batches", "accumulate op, found 0"}, checkRoles);
+  refused(with(Strategy::Flat, [](StepPlan &p) { op(p, "backward.gain").rank = 1; }), {"backward.gain", "all ranks"});
+  refused(with(Strategy::Flat, [](StepPlan &p) { p.parameters[2].begin = p.parameters[1].begin; }), {"backward.gain"});
+  refused(with(Strategy::Flat, [](StepPlan &p) { p.parameters[2].begin = p.parameters[1].begin + 3; }),
+          {"gain", "weight", "lie on one another"}, checkRoles);
+  refused(with(Strategy::Flat, [](StepPlan &p) { p.parameters[2].begin = 1 << 20; }),
+          {"parameter gain", "has ", " elements"}, checkRoles);
+  refused(with(Strategy::Flat,
+               [](StepPlan &p) {
+                 p.parameters[2].shape = {int64_t{1} << 40, int64_t{1} << 40};
+               }),
+          {"parameter gain", "2^56"});
+  refused(with(Strategy::Flat, [](StepPlan &p) { p.parameters[2].begin = -8; }), {"parameter gain", "negative"});
+  refused(with(Strategy::Flat, [&](StepPlan &p) { buffer(p, "m").elements = {int64_t{1} << 62}; }),
+          {"buffer m", "2^56"});
+  refused(with(Strategy::Flat,
+               [](StepPlan &p) {
+                 op(p, "reduce.all").uses[0].span = {p.bufferNamed("gradients"), INT64_MAX, INT64_MAX, Part::Whole};
+               }),
+          {"reduce.all", "outside of its buffer"});
+  refused(with(Strategy::Zero1Broadcast, [](StepPlan &p) { op(p, "update.gain").uses[0].span.begin += 8; }),
+          {"update.gain", "gradients of other elements"}, checkRoles);
+  refused(with(Strategy::Flat,
+               [](StepPlan &p) {
+                 StepOp &update = op(p, "update.0");
+                 update.uses[4].span.buffer = update.uses[3].span.buffer; // v is m
+               }),
+          {"update.0", "both keep state in m["}, checkRoles);
+  refused(with(Strategy::Bucketed, [](StepPlan &p) { op(p, "update.1").uses[3].span.begin = 0; }),
+          {"both keep state in m["}, checkRoles);
+}

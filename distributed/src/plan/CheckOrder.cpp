@@ -193,6 +193,7 @@ Status checkOrder(const StepPlan &plan) {
 
 Status checkPlan(const StepPlan &plan) {
   if (Status status = checkStructure(plan); !status) return status;
+  if (Status status = checkRoles(plan); !status) return status;
   if (Status status = checkOrder(plan); !status) return status;
   return checkFlow(plan);
 }

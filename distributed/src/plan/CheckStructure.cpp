@@ -1,10 +1,13 @@
 #include "tilewright/distributed/plan/PlanCheck.h"
+#include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <set>
 
 namespace tilewright::dist {
 namespace {
 
+constexpr int64_t kMostElements = int64_t{1} << 56;
 constexpr auto R = Access::Read, W = Access::Write, RW = Access::ReadWrite;
 
 /// The accesses an op of this kind has, in order; `repeats` if the last may come several times.
@@ -154,12 +157,25 @@ Status checkStructure(const StepPlan &plan) {
       return fail(Stage::Plan, fmt::format("plan: buffer {}: expected one number of elements, or {}, found {}",
                                            buffer.name, plan.worldSize, buffer.elements.size()));
     for (int64_t elements : buffer.elements)
-      if (elements < 0) return fail(Stage::Plan, fmt::format("plan: buffer {}: {} elements", buffer.name, elements));
+      if (elements < 0 || elements > kMostElements)
+        return fail(Stage::Plan,
+                    fmt::format("plan: buffer {}: expected 0 to 2^56 elements, found {}", buffer.name, elements));
   }
   names.clear();
-  for (const PlanParameter &p : plan.parameters)
+  for (const PlanParameter &p : plan.parameters) {
     if (!names.insert(p.name).second)
       return fail(Stage::Plan, fmt::format("plan: two parameters are called '{}'", p.name));
+    int64_t elements = 1;
+    bool fits = p.begin >= 0 && p.begin <= kMostElements;
+    for (int64_t extent : p.shape)
+      fits = fits && extent >= 0 && !__builtin_mul_overflow(elements, extent, &elements);
+    if (!fits || elements > kMostElements)
+      return fail(Stage::Plan,
+                  fmt::format("plan: parameter {}: shape ({}) at element {} is negative or above 2^56 elements", p.name,
+                              fmt::join(p.shape, ", "), p.begin));
+    if (!(p.weightDecay >= 0) || std::isinf(p.weightDecay))
+      return fail(Stage::Plan, fmt::format("plan: parameter {}: weight decay {}", p.name, p.weightDecay));
+  }
   names.clear();
   int finishes = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {

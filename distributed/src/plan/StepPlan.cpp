@@ -29,7 +29,8 @@ Span partOf(const Span &span, int worldSize, int rank) {
 std::string spanText(const StepPlan &plan, const Span &span) {
   bool known = span.buffer >= 0 && span.buffer < static_cast<int>(plan.buffers.size());
   return fmt::format("{}[{}, {}){}", known ? plan.buffers[static_cast<size_t>(span.buffer)].name : "?", span.begin,
-                     span.begin + span.count, span.part == Part::Shard ? " shard" : "");
+                     static_cast<int64_t>(static_cast<uint64_t>(span.begin) + static_cast<uint64_t>(span.count)),
+                     span.part == Part::Shard ? " shard" : "");
 }
 
 namespace {
