@@ -1,10 +1,12 @@
 #include "RankProcess.h"
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <iterator>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -94,35 +96,50 @@ Expected<RankProcess> RankProcess::start(int rank, const std::vector<std::string
   return process;
 }
 
-void RankProcess::emit(int which, const std::string &line) {
-  std::FILE *stream = which == 0 ? stdout : stderr;
-  fmt::print(stream, "[{}] {}\n", rank, line);
-  std::fflush(stream);
-  recent.push_back(line);
-  if (recent.size() > kRecentLines) recent.pop_front();
+bool RankProcess::forward(int which) {
+  Output &output = outputs[which];
+  if (output.descriptor < 0) return false;
+  char buffer[1 << 14];
+  const ssize_t got = read(output.descriptor, buffer, sizeof(buffer));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (got <= 0) {
+    close(output.descriptor);
+    output.descriptor = -1;
+    emit(which, true);
+    return false;
+  }
+  output.partial.append(buffer, static_cast<size_t>(got));
+  emit(which, false);
+  return true;
 }
 
-void RankProcess::forward(int which) {
-  Output &output = outputs[which];
-  char buffer[1 << 14];
-  while (output.descriptor >= 0) {
-    const ssize_t got = read(output.descriptor, buffer, sizeof(buffer));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return;
-    if (got <= 0) {
-      close(output.descriptor);
-      output.descriptor = -1;
-      if (!output.partial.empty()) emit(which, output.partial);
-      output.partial.clear();
-      return;
-    }
-    output.partial.append(buffer, static_cast<size_t>(got));
-    for (size_t end; (end = output.partial.find('\n')) != std::string::npos || output.partial.size() > kLongestLine;) {
-      end = std::min(end, kLongestLine);
-      emit(which, output.partial.substr(0, end));
-      output.partial.erase(0, end + (output.partial[end] == '\n'));
-    }
+void RankProcess::drain(int which) {
+  if (outputs[which].descriptor < 0) return;
+  const int capacity = fcntl(outputs[which].descriptor, F_GETPIPE_SZ);
+  for (int reads = std::max(capacity, 1 << 16) / (1 << 14) + 1; reads > 0 && forward(which);)
+    --reads;
+}
+
+/// Writes the lines that are complete, or all there is, in one go.
+void RankProcess::emit(int which, bool all) {
+  std::string &partial = outputs[which].partial;
+  std::string batch;
+  size_t at = 0;
+  while (at < partial.size()) {
+    const size_t end = partial.find('\n', at), left = partial.size() - at;
+    const bool whole = end != std::string::npos && end - at <= kLongestLine;
+    if (!whole && left <= kLongestLine && !all) break;
+    const std::string line = partial.substr(at, whole ? end - at : std::min(left, kLongestLine));
+    fmt::format_to(std::back_inserter(batch), "[{}] {}\n", rank, line);
+    at += line.size() + (whole ? 1 : 0);
+    recent.push_back(line);
+    if (recent.size() > kRecentLines) recent.pop_front();
   }
+  partial.erase(0, at);
+  if (batch.empty()) return;
+  std::FILE *stream = which == 0 ? stdout : stderr;
+  std::fwrite(batch.data(), 1, batch.size(), stream);
+  std::fflush(stream);
 }
 
 bool RankProcess::reap() {
@@ -147,8 +164,8 @@ void RankProcess::signal(int number) const { kill(-process, number); }
 void RankProcess::closeOutputs() {
   for (int which : {0, 1})
     if (outputs[which].descriptor >= 0) {
-      forward(which);
-      if (!outputs[which].partial.empty()) emit(which, outputs[which].partial);
+      drain(which);
+      emit(which, true);
       if (outputs[which].descriptor >= 0) close(outputs[which].descriptor);
       outputs[which].descriptor = -1;
     }

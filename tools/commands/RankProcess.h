@@ -20,8 +20,11 @@ public:
 
   pid_t pid() const { return process; }
   int output(int which) const { return outputs[which].descriptor; } ///< 0: stdout, 1: stderr; -1 when closed.
-  /// Passes on what has come, line by line.
-  void forward(int which);
+  /// Passes on some of what has come, line by line: one that never stops to write must not keep the launcher. Whether
+  /// there may be more.
+  bool forward(int which);
+  /// Passes on what its pipe holds.
+  void drain(int which);
   /// Whether it has ended, without waiting.
   bool reap();
   bool ended() const { return hasEnded; }
@@ -39,7 +42,7 @@ private:
     int descriptor = -1;
     std::string partial;
   };
-  void emit(int which, const std::string &line);
+  void emit(int which, bool all);
 
   int rank = 0;
   pid_t process = -1;
