@@ -1,8 +1,11 @@
 """H16: one rank dies, or the port is taken. The launcher ends every rank, says which was first, and leaves nothing behind."""
+import collections
 import os
 import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
 import unittest
 
@@ -82,6 +85,40 @@ class LostRanks(unittest.TestCase):
             self.assertEqual(sorted(out.split("\n")), ["", "[0] bye", "[1] bye"])
             self.assertEqual(job.returncode, 128 + number)
             self.assertIn(f"interrupted by signal {int(number)}", err)
+
+    def test_b_output_without_end_does_not_keep_the_launcher(self):
+        job = launch(1, 'exec yes', env=self.environment)
+        reader = threading.Thread(target=lambda: collections.deque(job.stdout, maxlen=1))
+        reader.start()
+        time.sleep(0.5)
+        job.send_signal(signal.SIGINT)
+        try:
+            self.assertEqual(job.wait(timeout=10), 128 + signal.SIGINT)
+        finally:
+            job.kill()
+            reader.join()
+            job.stdout.close()
+            job.stderr.close()
+        self.wait_until_gone(10)
+
+    def test_b_all_that_a_rank_wrote_arrives(self):
+        code, out, _ = self.run_job(1, 'seq 1 200000; printf "%0100000d" 0')
+        self.assertEqual(code, 0)
+        lines = out.split("\n")
+        self.assertEqual(lines[:200000], [f"[0] {i}" for i in range(1, 200001)])
+        self.assertEqual("".join(line[4:] for line in lines[200000:]), "0" * 100000)
+
+    def test_b_the_port_goes_with_rank_0(self):
+        connect = ('import os, socket, time\n'
+                   'for _ in range(100):\n'
+                   '    try:\n'
+                   '        socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"])), 1).close()\n'
+                   '    except ConnectionRefusedError:\n'
+                   '        raise SystemExit(print("refused"))\n'
+                   '    time.sleep(0.05)\n')
+        code, out, err = self.run_job(2, f"[ $RANK = 0 ] || exec {sys.executable} -c '{connect}'")
+        self.assertEqual(code, 0, err)
+        self.assertIn("[1] refused", out)
 
     def test_c_the_port_is_taken(self):
         with socket.socket() as holder:

@@ -104,6 +104,7 @@ private:
   }
 
   Status startAll() {
+    guardian.start(); // before the port is open: a copy of its socket would keep it so
     Expected<dist::ListeningPort> opened = dist::openRendezvousPort(options.address, options.port);
     if (!opened) return propagate(opened);
     port = *opened;
@@ -113,7 +114,6 @@ private:
     std::string token;
     for (unsigned char byte : random)
       token += fmt::format("{:02x}", byte);
-    guardian.start();
     for (int rank = 0; rank < options.ranks; ++rank) {
       RankProcess::Variables variables = {{"RANK", std::to_string(rank)},
                                           {"WORLD_SIZE", std::to_string(options.ranks)},
@@ -166,7 +166,7 @@ private:
   void rankFailed(size_t index) {
     RankProcess &rank = ranks[index];
     for (int which : {0, 1})
-      rank.forward(which);
+      rank.drain(which);
     if (result.exitCode == 0) {
       result.exitCode = rank.exitCode();
       const std::string lines = rank.lastLines();
