@@ -154,7 +154,8 @@ private:
 
   /// Partial sums of a lane's norms, which follow one another.
   Expected<double *> partialsOf(Lane lane, int worldSize) {
-    double *&known = partials[static_cast<size_t>(lane)];
+    std::lock_guard lock(tableMutex);
+    double *&known = partials[{lane, worldSize}];
     if (!known) {
       Expected<void *> made =
           allocate(int64_t{kNormBlocks} * worldSize * static_cast<int64_t>(sizeof(double)), "partial norms");
@@ -198,15 +199,18 @@ private:
     return kernels.launch(symbol.c_str(), stream(lane), blocksFor(parameters.elements, kTileElements), args);
   }
 
-  /// The executor's tables stay where they are: each is copied once.
+  /// Each table is copied once; engines that follow one another on a device have tables of their own at the same place.
   Expected<void *> rangesOf(std::span<const DecayRange> decay) {
-    if (auto known = tables.find(decay.data()); known != tables.end()) return known->second;
+    static_assert(sizeof(DecayRange) == 2 * sizeof(int64_t) + sizeof(double)); // no padding: bytes are the content
+    const std::string content(reinterpret_cast<const char *>(decay.data()), decay.size_bytes());
+    std::lock_guard lock(tableMutex);
+    if (auto known = tables.find(content); known != tables.end()) return known->second;
     const int64_t bytes = static_cast<int64_t>(decay.size_bytes());
     Expected<void *> made = allocate(bytes, "table of weight decay");
     if (!made) return made;
     if (Status s = fromHost(*made, decay.data(), bytes); !s) return propagate(s);
     if (Status s = synchronizeLane(Lane::Host); !s) return propagate(s);
-    tables[decay.data()] = *made;
+    tables[content] = *made;
     return made;
   }
 
@@ -214,8 +218,9 @@ private:
   StepKernels kernels;
   std::array<void *, kLanes> streams{};
   std::vector<cuda::Stream> owned;
-  std::array<double *, kLanes> partials{};
-  std::map<const DecayRange *, void *> tables; ///< The compute lane's.
+  std::mutex tableMutex;
+  std::map<std::pair<Lane, int>, double *> partials; ///< By lane and world size.
+  std::map<std::string, void *> tables;              ///< By content.
   std::mutex mutex;
   std::vector<cuda::DeviceMemory> memory;
   std::map<int, cuda::Event> events;
