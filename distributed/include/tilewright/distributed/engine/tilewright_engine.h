@@ -12,8 +12,8 @@
  *     tw_engine_finish_step(engine, tokens, &step, &report)
  *
  * The ranks find each other by the environment, as `tilewright launch` sets it. Functions return 0, or -1 with the
- * reason in tw_engine_last_error(), which is this thread's. Options structs begin with their own size, so that later
- * versions may add fields: zero the struct, set struct_size, and what is left 0 has its default. */
+ * reason in tw_engine_last_error(), which is this thread's; a null engine is such an error. Structs that later versions
+ * may extend begin with their own size: zero the struct and set struct_size. */
 #ifndef TILEWRIGHT_ENGINE_H
 #define TILEWRIGHT_ENGINE_H
 
@@ -37,6 +37,7 @@ typedef struct {
   double weight_decay;
 } tw_parameter;
 
+/* What is left 0 has its default. */
 typedef struct {
   size_t struct_size;
   const char *strategy; /* "zero1" (default), "bucketed", "overlap", "flat", "naive", "zero1-broadcast" */
@@ -55,15 +56,17 @@ typedef struct {
   int32_t add; /* An earlier micro-batch of this step has written it. */
 } tw_gradient_view;
 
+/* Taken as they are: start from tw_step_options_init, which also sets struct_size. */
 typedef struct {
   size_t struct_size;
-  double learning_rate;         /* default 0.001 */
-  double beta1, beta2, epsilon; /* defaults 0.9, 0.95, 1e-8 */
+  double learning_rate;         /* 0.001 at first; 0 leaves the parameters */
+  double beta1, beta2, epsilon; /* 0.9, 0.95, 1e-8 at first */
   double max_norm;              /* 0: no clipping */
   tw_non_finite non_finite;
 } tw_step_options;
 
 typedef struct {
+  size_t struct_size; /* Set it before the call. */
   double tokens, norm;
   int32_t skipped;
 } tw_step_report;
@@ -73,6 +76,7 @@ int tw_engine_create(const tw_engine_options *options, const tw_parameter *param
 /* Between steps in order; in the middle of one the other ranks are told. Null is ignored. */
 void tw_engine_destroy(tw_engine *engine);
 
+/* -1 of a null engine. */
 int32_t tw_engine_rank(const tw_engine *engine);
 int32_t tw_engine_world_size(const tw_engine *engine);
 int64_t tw_engine_updates(const tw_engine *engine);
@@ -85,6 +89,9 @@ int tw_engine_wait_parameter(tw_engine *engine, int32_t i);
 int tw_engine_gradient(tw_engine *engine, int32_t i, tw_gradient_view *view);
 int tw_engine_grad_ready(tw_engine *engine, int32_t i);
 int tw_engine_end_micro_batch(tw_engine *engine);
+/* `struct_size`: sizeof(tw_step_options). */
+void tw_step_options_init(tw_step_options *options, size_t struct_size);
+/* Null options are those of tw_step_options_init; a null report is not written. */
 int tw_engine_finish_step(tw_engine *engine, double tokens, const tw_step_options *options, tw_step_report *report);
 int tw_engine_synchronize(tw_engine *engine);
 
