@@ -52,18 +52,21 @@ struct Trainer {
 
 using Body = std::function<Status(Trainer &, const Say &)>;
 
-/// Runs `body` on every rank; what all of them said, or their error.
+/// How a rank ends that was refused something. Ranks are other processes, whose checks nobody sees: this is their word.
+constexpr int kRefused = 1;
+
+/// Runs `body` on every rank, which ends as `expected`; what all of them said, or their error.
 std::string runJob(int ranks, const StrategyOptions &options, const Body &body,
-                   const ParameterList &list = parameterList()) {
+                   const ParameterList &list = parameterList(), int expected = 0) {
   RankProcesses job(ranks, [&](const JobEnvironment &environment, const Say &say) {
     auto trainer = Trainer::make(environment, options, list);
     Status status = trainer ? body(*trainer, say) : tl::unexpected<Error>(trainer.error());
     if (!status) say(status.error().text());
-    return 0;
+    return status ? 0 : kRefused;
   });
   std::string first;
   for (const RankResult &result : job.wait()) {
-    CHECK_MESSAGE(result.exitCode == 0, result.said);
+    CHECK_MESSAGE(result.exitCode == expected, result.said);
     if (first.empty()) first = result.said;
     CHECK(result.said == first);
   }
@@ -160,15 +163,14 @@ TEST_CASE("any world size, any strategy: saved by four ranks, loaded by one, two
           }) == saved);
     // On from there, and back to the first world and strategy: the state has come along as well.
     for (const std::string &from : {folder.path + "/a", there})
-      runJob(from == there ? 4 : ranks, from == there ? options(Strategy::Zero1) : o,
-             [&](Trainer &trainer, const Say &say) -> Status {
-               if (auto loaded = loadCheckpoint(*trainer.engine, from); !loaded) return propagate(loaded);
-               if (Status s = trainer.trainTo(setup.steps); !s) return s;
-               const double error = reference.error(*trainer.engine);
-               CHECK_MESSAGE(error <= 1e-6, error);
-               say(error <= 1e-6 ? "right" : "wrong");
-               return {};
-             });
+      CHECK(runJob(from == there ? 4 : ranks, from == there ? options(Strategy::Zero1) : o,
+                   [&](Trainer &trainer, const Say &say) -> Status {
+                     if (auto loaded = loadCheckpoint(*trainer.engine, from); !loaded) return propagate(loaded);
+                     if (Status s = trainer.trainTo(setup.steps); !s) return s;
+                     const double error = reference.error(*trainer.engine);
+                     say(error <= 1e-6 ? "right" : fmt::format("off by {}", error));
+                     return {};
+                   }) == "right");
   }
 }
 
@@ -190,8 +192,8 @@ TEST_CASE("fp32 and bf16 with master weights load each other's checkpoints") {
       runJob(2, options(Strategy::Zero1, ElementType::BF16), trainAndSave(folder.path + "/narrow", 6, false));
   CHECK(trainOn(folder.path + "/narrow", ElementType::BF16) == narrow);
   CHECK(trainOn(folder.path + "/wide", ElementType::F32) == wide);
-  CHECK(trainOn(folder.path + "/wide", ElementType::BF16).size() < 20); // a digest, no error
-  CHECK(trainOn(folder.path + "/narrow", ElementType::F32).size() < 20);
+  trainOn(folder.path + "/wide", ElementType::BF16);
+  trainOn(folder.path + "/narrow", ElementType::F32);
   // Weights that went through bf16 parameters and back are still the fp32 weights: the master's, not the rounded ones.
   runJob(1, options(Strategy::Flat, ElementType::BF16), [&](Trainer &trainer, const Say &) -> Status {
     auto loaded = loadCheckpoint(*trainer.engine, folder.path + "/wide");
@@ -308,7 +310,7 @@ TEST_CASE("another model is refused by name, and so is a path without a checkpoi
         [&](Trainer &trainer, const Say &) -> Status {
           return loadCheckpoint(*trainer.engine, path).map([](const CheckpointSummary &) {});
         },
-        list);
+        list, kRefused);
   };
   auto holds = [](const std::string &text, std::initializer_list<const char *> parts) {
     for (const char *part : parts)
