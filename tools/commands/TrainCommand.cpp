@@ -4,6 +4,7 @@
 #include "TrainFlags.h"
 #include "TrainReport.h"
 #include "TrainSession.h"
+#include "tilewright/distributed/transport/RankAgreement.h"
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -102,7 +103,7 @@ Expected<int> trainOnce(const TrainCommandOptions &options) {
   if (!trainer) return propagate(trainer);
   Expected<std::unique_ptr<TrainReport>> report =
       TrainReport::open(**trainer, s.job.rank, s.job.worldSize, options.logEvery, options.metrics);
-  if (Status status = train::agree(*s.transport, report ? Status() : Status(propagate(report))); !status)
+  if (Status status = dist::agree(*s.transport, report ? Status() : Status(propagate(report))); !status)
     return propagate(status);
   if (s.first()) printStart(**trainer, s);
 

@@ -1,9 +1,9 @@
 #include "CheckpointFolder.h"
 #include "Manifest.h"
-#include "RankAgreement.h"
 #include "StateRanges.h"
 #include "tilewright/distributed/checkpoint/Checkpoint.h"
 #include "tilewright/distributed/checkpoint/Safetensors.h"
+#include "tilewright/distributed/transport/RankAgreement.h"
 #include "transport/TokenProof.h"
 #include <algorithm>
 #include <fmt/format.h>

@@ -58,8 +58,14 @@ private:
   Trainer(TrainOptions options, dist::Transport &transport, Backend &backend)
       : settings(std::move(options)), network(transport), machine(&backend) {}
   Status openData();
-  Status initialise(dist::ComputeDevice &device);
+  /// What all ranks must have alike.
+  std::map<std::string, std::string> commonOptions() const;
+  Status initialise();
   Status resume();
+  /// The options', and where in which data the training is.
+  std::map<std::string, std::string> notes() const;
+  /// Refuses another function of the same parameters; other options become changes().
+  Status compareWithSaved(const dist::CheckpointSummary &checkpoint);
   /// Sequences [first, first + count) of this rank in step `step` of the data.
   void share(int64_t &first, int64_t &count) const;
   Status readStep(int64_t step);
@@ -79,8 +85,5 @@ private:
   Status nextStatus;
   std::vector<OptionChange> changed;
 };
-
-/// The first rank's error, if any has one, on all of them. Every rank calls it.
-Status agree(dist::Transport &transport, const Status &own);
 
 } // namespace tilewright::train
