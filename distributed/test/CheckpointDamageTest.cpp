@@ -4,6 +4,7 @@
 #include "tilewright/distributed/checkpoint/Checkpoint.h"
 #include "tilewright/distributed/checkpoint/Safetensors.h"
 #include "tilewright/distributed/transport/GlooTransport.h"
+#include <algorithm>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fmt/format.h>
@@ -113,6 +114,42 @@ TEST_CASE("a file that was cut off, goes on, or has a bad length is refused by n
     fs::create_directory(file);
     saved.refused({which, "not a regular file"});
   }
+}
+
+TEST_CASE("a damaged checkpoint's hint names the one before it by number, not by letters") {
+  Saved saved;
+  fs::rename(saved.path + "/step-00000001", saved.path + "/step-99999999");
+  fs::rename(saved.folder, saved.path + "/step-100000000");
+  fs::create_directory(saved.path + "/step-100000000.10"); // later, though "1" comes before "2"
+  writeAll(saved.path + "/newest", "step-100000000\n");
+  fs::resize_file(saved.path + "/step-100000000/model.safetensors", 100);
+  const std::string said = saved.refusal();
+  CHECK_MESSAGE(said.find("the one before it is " + saved.path + "/step-99999999") != std::string::npos, said);
+}
+
+TEST_CASE(
+    "a save that cannot point to its checkpoint leaves none: the directory is as it was, and the engine goes on") {
+  Saved saved;
+  Alone alone;
+  REQUIRE(loadCheckpoint(*alone.engine, saved.path));
+  REQUIRE(trainStep(*alone.engine, {}, 0, 2));
+  auto contents = [&] {
+    std::vector<std::string> names;
+    for (const auto &entry : fs::directory_iterator(saved.path))
+      names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+    return names;
+  };
+  fs::remove(saved.path + "/newest");
+  fs::create_directories(saved.path + "/newest/in the way");
+  const std::vector<std::string> before = contents();
+  auto failed = saveCheckpoint(*alone.engine, {saved.path, {}, 1});
+  REQUIRE_FALSE(failed);
+  CHECK_MESSAGE(failed.error().text().find("newest") != std::string::npos, failed.error().text());
+  CHECK(contents() == before);
+  fs::remove_all(saved.path + "/newest");
+  CHECK(saveCheckpoint(*alone.engine, {saved.path, {}, 1}));
+  CHECK(contents() == std::vector<std::string>{"newest", "step-00000003"});
 }
 
 TEST_CASE("one bit of the data, of the header or of the manifest is noticed") {
