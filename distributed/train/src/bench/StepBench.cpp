@@ -82,6 +82,12 @@ Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOpt
   }
 
   StepBenchResult result;
+  Expected<dist::MemoryByCategory> memory = allocatedMemory(engine, model);
+  if (!memory) {
+    network.abort(memory.error().message);
+    return propagate(memory);
+  }
+  result.memory = *memory;
   std::vector<double> own, compute, wait;
   TimedParameters host(engine);
   dist::StepSettings settings;
@@ -129,7 +135,6 @@ Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOpt
   }
   result.computeMs = medianOf(compute);
   result.waitMs = medianOf(wait);
-  result.memory = dist::predictMemory(engine.plan(), transport.rank());
   return result;
 }
 

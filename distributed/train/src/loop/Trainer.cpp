@@ -38,8 +38,14 @@ Expected<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, dist::T
   if (!engine) return propagate(engine);
   trainer->steps = std::move(*engine);
   Expected<std::unique_ptr<Transformer>> model = Transformer::create(o.model, backend, trainer->microSequences, true);
-  if (model) trainer->transformer = std::move(*model);
-  status = model ? Status() : Status(propagate(model));
+  if (model) {
+    trainer->transformer = std::move(*model);
+    Expected<dist::MemoryByCategory> memory = allocatedMemory(*trainer->steps, *trainer->transformer);
+    if (memory) trainer->allocated = *memory;
+    status = memory.map([](const dist::MemoryByCategory &) {});
+  } else {
+    status = propagate(model);
+  }
   if (status = dist::agree(transport, status); !status) return propagate(status);
   status = o.resume.empty() ? trainer->initialise() : trainer->resume();
   if (!status) return propagate(status);
@@ -274,7 +280,5 @@ Status Trainer::dataStatus() {
 Expected<std::string> Trainer::save() {
   return dist::saveCheckpoint(*steps, {settings.checkpoints, notes(), settings.keepCheckpoints});
 }
-
-dist::MemoryByCategory Trainer::memory() const { return dist::predictMemory(steps->plan(), network.rank()); }
 
 } // namespace tilewright::train

@@ -2,9 +2,9 @@
 #pragma once
 
 #include "tilewright/distributed/checkpoint/Checkpoint.h"
+#include "tilewright/train/AllocatedMemory.h"
 #include "tilewright/train/SequenceOrder.h"
 #include "tilewright/train/TrainOptions.h"
-#include "tilewright/train/Transformer.h"
 #include <optional>
 
 namespace tilewright::train {
@@ -49,8 +49,8 @@ public:
   dist::Engine &engine() { return *steps; }
   Transformer &model() { return *transformer; }
   Backend &backend() { return *machine; }
-  /// By category, as planned for this rank.
-  dist::MemoryByCategory memory() const;
+  /// What this rank has allocated: allocatedMemory().
+  const dist::MemoryByCategory &memory() const { return allocated; }
   int64_t trainingTokens() const { return trainingTokenCount; }
   int64_t validationTokens() const { return validationTokenCount; }
 
@@ -79,6 +79,7 @@ private:
   int64_t trainingTokenCount = 0, validationTokenCount = 0;
   std::unique_ptr<dist::Engine> steps;
   std::unique_ptr<Transformer> transformer;
+  dist::MemoryByCategory allocated;
   int64_t microSequences = 0;
   int64_t dataStep = 0; ///< Steps whose data has been used.
   std::vector<int32_t> tokens, targets, window;
