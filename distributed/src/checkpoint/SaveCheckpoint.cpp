@@ -7,6 +7,7 @@
 #include "transport/TokenProof.h"
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sstream>
 
 namespace tilewright::dist {
@@ -46,8 +47,7 @@ private:
   Status openFolder() {
     Expected<std::string> random = randomBytes(kIdDigits / 2);
     if (!random) return propagate(random);
-    for (unsigned char byte : *random)
-      id += fmt::format("{:02x}", byte);
+    id = fmt::format("{:02x}", fmt::join(std::vector<unsigned char>(random->begin(), random->end()), ""));
     Expected<SavingFolder> opened = SavingFolder::open(options.directory);
     if (!opened) return propagate(opened);
     folder = std::move(*opened);

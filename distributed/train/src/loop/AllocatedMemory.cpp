@@ -5,7 +5,8 @@ namespace tilewright::train {
 
 Expected<dist::MemoryByCategory> allocatedMemory(dist::Engine &engine, const Transformer &model) {
   dist::MemoryByCategory memory = engine.steps().allocated();
-  memory.bytes[static_cast<size_t>(dist::Category::Activations)] += model.allocatedBytes();
+  // Plans count whole elements of four bytes.
+  memory.bytes[static_cast<size_t>(dist::Category::Activations)] += (model.allocatedBytes() + 3) / 4 * 4;
   const dist::MemoryByCategory planned = dist::predictMemory(engine.plan(), engine.network().rank());
   for (int c = 0; c < dist::kCategories; ++c) {
     const auto category = static_cast<dist::Category>(c);
