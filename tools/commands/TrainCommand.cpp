@@ -15,9 +15,6 @@
 namespace tilewright::tool {
 namespace {
 
-/// 128 + SIGINT, as shells have it.
-constexpr int kInterrupted = 130;
-
 std::atomic<int> stopSignal{0};
 std::atomic<int64_t> firstSignalSeconds{0};
 static_assert(std::atomic<int64_t>::is_always_lock_free, "used by a signal handler");
@@ -121,7 +118,7 @@ Expected<int> trainOnce(const TrainCommandOptions &options) {
   if (s.first() && !result->checkpoint.empty())
     fmt::print(stderr, "stopped     after step {} of {}; --resume {} goes on\n", (*trainer)->stepsDone(),
                settings->steps, result->checkpoint);
-  return stopSignal != 0 ? kInterrupted : kSuccess;
+  return stopSignal != 0 ? 128 + stopSignal : kSuccess; // as shells have it
 }
 
 } // namespace
