@@ -1,15 +1,18 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "TemporaryFolder.h"
 #include "TrainingModel.h"
+#include "checkpoint/CheckpointFolder.h"
 #include "tilewright/distributed/checkpoint/Checkpoint.h"
 #include "tilewright/distributed/checkpoint/Safetensors.h"
 #include "tilewright/distributed/transport/GlooTransport.h"
 #include <algorithm>
+#include <csignal>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 using namespace model;
 namespace fs = std::filesystem;
@@ -127,12 +130,8 @@ TEST_CASE("a damaged checkpoint's hint names the one before it by number, not by
   CHECK_MESSAGE(said.find("the one before it is " + saved.path + "/step-99999999") != std::string::npos, said);
 }
 
-TEST_CASE(
-    "a save that cannot point to its checkpoint leaves none: the directory is as it was, and the engine goes on") {
+TEST_CASE("a checkpoint that cannot be pointed to is taken back: the directory is as it was, and saving goes on") {
   Saved saved;
-  Alone alone;
-  REQUIRE(loadCheckpoint(*alone.engine, saved.path));
-  REQUIRE(trainStep(*alone.engine, {}, 0, 2));
   auto contents = [&] {
     std::vector<std::string> names;
     for (const auto &entry : fs::directory_iterator(saved.path))
@@ -140,14 +139,25 @@ TEST_CASE(
     std::ranges::sort(names);
     return names;
   };
-  fs::remove(saved.path + "/newest");
-  fs::create_directories(saved.path + "/newest/in the way");
   const std::vector<std::string> before = contents();
-  auto failed = saveCheckpoint(*alone.engine, {saved.path, {}, 1});
-  REQUIRE_FALSE(failed);
-  CHECK_MESSAGE(failed.error().text().find("newest") != std::string::npos, failed.error().text());
+  {
+    auto folder = SavingFolder::open(saved.path);
+    REQUIRE(folder);
+    writeAll(folder->path() + "/model.safetensors", "");
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit full{4, limit.rlim_max}; // as a disk that has no room for the pointer
+    setrlimit(RLIMIT_FSIZE, &full);
+    auto published = folder->publish(3, 1);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    REQUIRE_FALSE(published);
+    CHECK_MESSAGE(published.error().text().find("newest") != std::string::npos, published.error().text());
+  }
   CHECK(contents() == before);
-  fs::remove_all(saved.path + "/newest");
+  Alone alone;
+  REQUIRE(loadCheckpoint(*alone.engine, saved.path));
+  REQUIRE(trainStep(*alone.engine, {}, 0, 2));
   CHECK(saveCheckpoint(*alone.engine, {saved.path, {}, 1}));
   CHECK(contents() == std::vector<std::string>{"newest", "step-00000003"});
 }
