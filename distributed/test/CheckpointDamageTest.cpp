@@ -1,14 +1,18 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "TemporaryFolder.h"
 #include "TrainingModel.h"
+#include "checkpoint/CheckpointFolder.h"
 #include "tilewright/distributed/checkpoint/Checkpoint.h"
 #include "tilewright/distributed/checkpoint/Safetensors.h"
 #include "tilewright/distributed/transport/GlooTransport.h"
+#include <algorithm>
+#include <csignal>
 #include <doctest/doctest.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 
 using namespace model;
 namespace fs = std::filesystem;
@@ -113,6 +117,49 @@ TEST_CASE("a file that was cut off, goes on, or has a bad length is refused by n
     fs::create_directory(file);
     saved.refused({which, "not a regular file"});
   }
+}
+
+TEST_CASE("a damaged checkpoint's hint names the one before it by number, not by letters") {
+  Saved saved;
+  fs::rename(saved.path + "/step-00000001", saved.path + "/step-99999999");
+  fs::rename(saved.folder, saved.path + "/step-100000000");
+  fs::create_directory(saved.path + "/step-100000000.10"); // later, though "1" comes before "2"
+  writeAll(saved.path + "/newest", "step-100000000\n");
+  fs::resize_file(saved.path + "/step-100000000/model.safetensors", 100);
+  const std::string said = saved.refusal();
+  CHECK_MESSAGE(said.find("the one before it is " + saved.path + "/step-99999999") != std::string::npos, said);
+}
+
+TEST_CASE("a checkpoint that cannot be pointed to is taken back: the directory is as it was, and saving goes on") {
+  Saved saved;
+  auto contents = [&] {
+    std::vector<std::string> names;
+    for (const auto &entry : fs::directory_iterator(saved.path))
+      names.push_back(entry.path().filename().string());
+    std::ranges::sort(names);
+    return names;
+  };
+  const std::vector<std::string> before = contents();
+  {
+    auto folder = SavingFolder::open(saved.path);
+    REQUIRE(folder);
+    writeAll(folder->path() + "/model.safetensors", "");
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit full{4, limit.rlim_max}; // as a disk that has no room for the pointer
+    setrlimit(RLIMIT_FSIZE, &full);
+    auto published = folder->publish(3, 1);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    REQUIRE_FALSE(published);
+    CHECK_MESSAGE(published.error().text().find("newest") != std::string::npos, published.error().text());
+  }
+  CHECK(contents() == before);
+  Alone alone;
+  REQUIRE(loadCheckpoint(*alone.engine, saved.path));
+  REQUIRE(trainStep(*alone.engine, {}, 0, 2));
+  CHECK(saveCheckpoint(*alone.engine, {saved.path, {}, 1}));
+  CHECK(contents() == std::vector<std::string>{"newest", "step-00000003"});
 }
 
 TEST_CASE("one bit of the data, of the header or of the manifest is noticed") {

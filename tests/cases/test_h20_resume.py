@@ -62,6 +62,10 @@ class Resume(unittest.TestCase):
                                  ranks=2)
         self.assertGreater(outcome.code, 0)
         self.assertIn("layers.2", outcome.stderr)
+        outcome = training.train(self.workspace, "--data", self.data, *training.MICRO, "--heads", 1, "--resume", parts,
+                                 ranks=2)
+        self.assertGreater(outcome.code, 0)
+        self.assertIn("found 1", outcome.stderr)
 
 
 if __name__ == "__main__":

@@ -77,6 +77,17 @@ class Train(unittest.TestCase):
             self.assertEqual(more.code, 0, str(more))
             self.assertIn(f"after step {step}", more.stderr)
 
+    def test_a_polite_kill_ends_it_with_that_signals_code(self):
+        folder = self.workspace.fresh("terminated")
+        job = self.workspace.start("train", "--data", self.data, "--steps", 100000, "--checkpoints", folder,
+                                   "--log-every", 1, env={"TILEWRIGHT_THREADS": 1})
+        while " 3/100000" not in job.stderr.readline():
+            self.assertIsNone(job.poll())
+        job.send_signal(signal.SIGTERM)
+        err = job.communicate(timeout=60)[1]
+        self.assertEqual(job.returncode, 128 + signal.SIGTERM, err)
+        self.assertEqual(len(list(folder.glob("step-*"))), 1)
+
     def test_wrong_use_is_explained(self):
         for options, part in (((), "--data"),
                               (("--data", self.data, "--model", "huge"), "tiny, small, medium"),

@@ -112,7 +112,7 @@ Expected<nlohmann::json> benchAll(const TrainingBench &options) {
     return fail(Stage::Input, "--backend nccl: the model computes on the CPU, whose ranks talk over gloo",
                 "--backend gloo");
   if (options.backend != "gloo")
-    return fail(Stage::Input, fmt::format("--backend: expected gloo or nccl, found '{}'", options.backend));
+    return fail(Stage::Input, fmt::format("--backend: expected gloo, found '{}'", options.backend));
   Expected<train::ModelConfig> model = modelOf(options);
   if (!model) return propagate(model);
   Expected<bench::TemporaryFolder> folder = bench::TemporaryFolder::make("bench");
@@ -154,7 +154,7 @@ void addOne(CLI::App &bench, int &exitCode, bool zero) {
   options->zero = zero;
   command->add_option("--model", options->model, "tiny | small | medium")->capture_default_str();
   command->add_option("--ranks", options->ranks, "Of this machine")->check(CLI::Range(1, 64))->capture_default_str();
-  command->add_option("--backend", options->backend, "gloo | nccl")->capture_default_str();
+  command->add_option("--backend", options->backend, "gloo: the model computes on the CPU")->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences a rank")->check(CLI::Range(1, 4096))->capture_default_str();
   command->add_option("--context", options->context, "Tokens a sequence (default: the preset's)");
   command->add_option("--layers", options->layers, "Instead of the preset's");

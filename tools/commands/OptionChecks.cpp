@@ -12,9 +12,32 @@ CLI::Validator wholeNumber() {
         int64_t value = 0;
         auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (code == std::errc() && end == text.data() + text.size() && value >= 0) return {};
-        return fmt::format("expected a whole number from 0 to {}, found '{}'", std::numeric_limits<int64_t>::max(), text);
+        return fmt::format("expected a whole number from 0 to {}, found '{}'", std::numeric_limits<int64_t>::max(),
+                           text);
       },
       "");
+}
+
+CLI::Validator byteSize() {
+  return CLI::Validator(
+      [](std::string &text) -> std::string {
+        std::string number = text;
+        bool good = false;
+        try {
+          good = CLI::AsSizeValue(false)(number).empty();
+        } catch (const CLI::Error &) { // what it makes of an empty text or too large a number
+        }
+        if (!good) return fmt::format("expected a size such as 1000000, 512K or 25M, found '{}'", text);
+        text = number;
+        return {};
+      },
+      "");
+}
+
+Expected<ElementType> parseTrainingType(const char *option, const std::string &text) {
+  if (text == "fp32") return ElementType::F32;
+  if (text == "bf16") return ElementType::BF16;
+  return fail(Stage::Input, fmt::format("{}: expected fp32 or bf16, found '{}'", option, text));
 }
 
 CLI::Validator notEmpty() {

@@ -1,7 +1,7 @@
 // `tilewright plan`: what one step of a strategy does, sends and keeps in memory, without running it.
 #include "Commands.h"
 #include "Console.h"
-#include "tilewright/Environment.h"
+#include "OptionChecks.h"
 #include "tilewright/distributed/plan/PlanCost.h"
 #include "tilewright/distributed/plan/Strategy.h"
 #include "tilewright/train/ModelConfig.h"
@@ -15,8 +15,7 @@ namespace {
 
 struct PlanOptions {
   std::vector<std::string> parameters;
-  std::string model, strategy = "zero1", bucket = "25M", parameterType = "fp32", gradientType = "fp32",
-                     reductionType = "fp32";
+  std::string model, strategy = "zero1", parameterType = "fp32", gradientType = "fp32", reductionType = "fp32";
   dist::StrategyOptions strategyOptions;
   int rank = 0;
   bool json = false;
@@ -66,29 +65,18 @@ Expected<dist::ParameterList> parametersOf(const PlanOptions &options) {
   return list;
 }
 
-Status readType(const char *option, const std::string &text, ElementType &type) {
-  Expected<DType> dtype = parseDType(text);
-  if (!dtype || *dtype == DType::F16)
-    return fail(Stage::Input, fmt::format("{}: expected fp32 or bf16, found '{}'", option, text));
-  type = elementType(*dtype);
-  return {};
-}
-
 Expected<dist::StepPlan> planOf(const PlanOptions &options) {
   dist::StrategyOptions strategy = options.strategyOptions;
   Expected<dist::Strategy> kind = dist::parseStrategy(options.strategy);
   if (!kind) return propagate(kind);
   strategy.strategy = *kind;
-  const std::string setting = "TILEWRIGHT_CACHE_MAX_BYTES=" + options.bucket; // the spelling of sizes: 512K, 25M
-  const std::string_view entries[] = {setting};
-  Expected<Environment> size = Environment::parse(entries);
-  if (!size)
-    return fail(Stage::Input,
-                fmt::format("--bucket: expected a size such as 1000000, 512K or 25M, found '{}'", options.bucket));
-  strategy.bucketBytes = static_cast<int64_t>(std::min<uint64_t>(size->cacheMaxBytes, INT64_MAX));
-  if (Status s = readType("--parameter-type", options.parameterType, strategy.parameterType); !s) return propagate(s);
-  if (Status s = readType("--gradient-type", options.gradientType, strategy.gradientType); !s) return propagate(s);
-  if (Status s = readType("--reduction-type", options.reductionType, strategy.reductionType); !s) return propagate(s);
+  for (auto [option, text, type] : {std::tuple{"--parameter-type", &options.parameterType, &strategy.parameterType},
+                                    {"--gradient-type", &options.gradientType, &strategy.gradientType},
+                                    {"--reduction-type", &options.reductionType, &strategy.reductionType}}) {
+    Expected<ElementType> found = parseTrainingType(option, *text);
+    if (!found) return propagate(found);
+    *type = *found;
+  }
   Expected<dist::ParameterList> list = parametersOf(options);
   if (!list) return propagate(list);
   Expected<dist::StepPlan> plan = dist::buildPlan(*list, strategy);
@@ -123,7 +111,8 @@ void addPlanCommand(CLI::App &app, int &exitCode) {
   command->add_option("--rank", options->rank, "Whose costs are counted")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--bucket", options->bucket, "Cap of a bucket: 512K, 25M")->capture_default_str();
+  command->add_option("--bucket", options->strategyOptions.bucketBytes, "Cap of a bucket: 512K (default 25M)")
+      ->transform(byteSize());
   command->add_option("--accumulation", options->strategyOptions.accumulation, "Micro-batches a step")
       ->capture_default_str();
   command->add_option("--parameter-type", options->parameterType, "fp32, or bf16 with fp32 master weights")

@@ -4,6 +4,7 @@
 #include "TrainFlags.h"
 #include "TrainReport.h"
 #include "TrainSession.h"
+#include "tilewright/distributed/transport/RankAgreement.h"
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -13,9 +14,6 @@
 
 namespace tilewright::tool {
 namespace {
-
-/// 128 + SIGINT, as shells have it.
-constexpr int kInterrupted = 130;
 
 std::atomic<int> stopSignal{0};
 std::atomic<int64_t> firstSignalSeconds{0};
@@ -102,7 +100,7 @@ Expected<int> trainOnce(const TrainCommandOptions &options) {
   if (!trainer) return propagate(trainer);
   Expected<std::unique_ptr<TrainReport>> report =
       TrainReport::open(**trainer, s.job.rank, s.job.worldSize, options.logEvery, options.metrics);
-  if (Status status = train::agree(*s.transport, report ? Status() : Status(propagate(report))); !status)
+  if (Status status = dist::agree(*s.transport, report ? Status() : Status(propagate(report))); !status)
     return propagate(status);
   if (s.first()) printStart(**trainer, s);
 
@@ -120,7 +118,7 @@ Expected<int> trainOnce(const TrainCommandOptions &options) {
   if (s.first() && !result->checkpoint.empty())
     fmt::print(stderr, "stopped     after step {} of {}; --resume {} goes on\n", (*trainer)->stepsDone(),
                settings->steps, result->checkpoint);
-  return stopSignal != 0 ? kInterrupted : kSuccess;
+  return stopSignal != 0 ? 128 + stopSignal : kSuccess; // as shells have it
 }
 
 } // namespace

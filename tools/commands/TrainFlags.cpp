@@ -1,18 +1,8 @@
 #include "TrainFlags.h"
+#include "OptionChecks.h"
 #include <fmt/format.h>
 
 namespace tilewright::tool {
-namespace {
-
-Status readType(const char *option, const std::string &text, ElementType &type) {
-  if (text != "fp32" && text != "bf16")
-    return fail(Stage::Input, fmt::format("{}: expected fp32 or bf16, found '{}'", option, text));
-  type = text == "fp32" ? ElementType::F32 : ElementType::BF16;
-  return {};
-}
-
-} // namespace
-
 void TrainFlags::addTo(CLI::App &command) {
   train::TrainOptions &v = values;
   CLI::App *data = command.add_option_group("Data");
@@ -57,8 +47,7 @@ void TrainFlags::addTo(CLI::App &command) {
   CLI::App *engine = command.add_option_group("Ranks");
   engine->add_option("--strategy", strategy, "naive | flat | overlap | bucketed | zero1-broadcast | zero1")
       ->capture_default_str();
-  engine->add_option("--bucket", v.bucketBytes, "Bytes of gradients a message (default 25M)")
-      ->transform(CLI::AsSizeValue(false));
+  engine->add_option("--bucket", v.bucketBytes, "Bytes of gradients a message (default 25M)")->transform(byteSize());
   engine->add_option("--reduction", reduction, "fp32 | bf16: gradients on their way")->capture_default_str();
 
   CLI::App *checkpoint = command.add_option_group("Checkpoints");
@@ -86,8 +75,12 @@ Expected<train::TrainOptions> TrainFlags::options() const {
   Expected<dist::Strategy> parsed = dist::parseStrategy(strategy);
   if (!parsed) return propagate(parsed);
   o.strategy = *parsed;
-  if (Status status = readType("--precision", precision, o.parameterType); !status) return propagate(status);
-  if (Status status = readType("--reduction", reduction, o.reductionType); !status) return propagate(status);
+  for (auto [option, text, type] :
+       {std::tuple{"--precision", &precision, &o.parameterType}, {"--reduction", &reduction, &o.reductionType}}) {
+    Expected<ElementType> found = parseTrainingType(option, *text);
+    if (!found) return propagate(found);
+    *type = *found;
+  }
   o.minimumRate = minimumRate.value_or(o.learningRate / 10);
   using NonFinite = dist::StepSettings::NonFinite;
   if (nonFinite == "stop")

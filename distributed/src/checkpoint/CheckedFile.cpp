@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <openssl/evp.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -22,10 +23,7 @@ public:
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned size = 0;
     EVP_DigestFinal_ex(context, digest, &size);
-    std::string text;
-    for (unsigned i = 0; i < size; ++i)
-      text += fmt::format("{:02x}", digest[i]);
-    return text;
+    return fmt::format("{:02x}", fmt::join(digest, digest + size, ""));
   }
 
 private:

@@ -30,11 +30,11 @@ Expected<std::string> stepFolder(const std::string &path) {
 /// What to load instead of a damaged checkpoint.
 std::string hintBeside(const std::string &folder) {
   const fs::path path = fs::path(folder).lexically_normal();
+  const std::optional<CheckpointName> own = CheckpointName::parse(path.filename().string());
   Expected<std::vector<CheckpointName>> names = checkpointsIn(path.parent_path().string());
-  if (!names) return {};
+  if (!own || !names) return {};
   for (auto name = names->rbegin(); name != names->rend(); ++name)
-    if (name->text() < path.filename().string())
-      return fmt::format("the one before it is {}", (path.parent_path() / name->text()).string());
+    if (*name < *own) return fmt::format("the one before it is {}", (path.parent_path() / name->text()).string());
   return {};
 }
 

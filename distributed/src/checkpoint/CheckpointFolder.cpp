@@ -22,21 +22,6 @@ constexpr std::string_view kPrefix = "step-", kSaving = ".saving-", kDeleting = 
 /// Names the newest checkpoint.
 constexpr const char *kPointer = "newest";
 
-std::optional<CheckpointName> parseName(std::string_view text) {
-  if (!text.starts_with(kPrefix)) return std::nullopt;
-  CheckpointName name;
-  const char *end = text.data() + text.size();
-  auto [at, error] = std::from_chars(text.data() + kPrefix.size(), end, name.step);
-  if (error != std::errc()) return std::nullopt;
-  if (at != end) {
-    if (*at != '.') return std::nullopt;
-    auto [after, attemptError] = std::from_chars(at + 1, end, name.attempt);
-    if (attemptError != std::errc() || after != end) return std::nullopt;
-  }
-  // Only what text() writes: "step-1" is somebody else's.
-  return name.text() == text ? std::optional(name) : std::nullopt;
-}
-
 tl::unexpected<Error> refuse(const std::string &path, const char *what, const std::string &reason) {
   return fail(Stage::Output, fmt::format("{}: cannot be {}: {}", path, what, reason));
 }
@@ -55,13 +40,28 @@ std::string CheckpointName::text() const {
   return attempt == 1 ? fmt::format("{}{:08}", kPrefix, step) : fmt::format("{}{:08}.{}", kPrefix, step, attempt);
 }
 
+std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
+  if (!text.starts_with(kPrefix)) return std::nullopt;
+  CheckpointName name;
+  const char *end = text.data() + text.size();
+  auto [at, error] = std::from_chars(text.data() + kPrefix.size(), end, name.step);
+  if (error != std::errc()) return std::nullopt;
+  if (at != end) {
+    if (*at != '.') return std::nullopt;
+    auto [after, attemptError] = std::from_chars(at + 1, end, name.attempt);
+    if (attemptError != std::errc() || after != end) return std::nullopt;
+  }
+  // Only what text() writes: "step-1" is somebody else's.
+  return name.text() == text ? std::optional(name) : std::nullopt;
+}
+
 Expected<std::vector<CheckpointName>> checkpointsIn(const std::string &directory) {
   std::vector<CheckpointName> names;
   std::error_code error;
   fs::directory_iterator entry(directory, error);
   if (error == std::errc::no_such_file_or_directory) return names;
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
-    if (auto name = parseName(entry->path().filename().string())) names.push_back(*name);
+    if (auto name = CheckpointName::parse(entry->path().filename().string())) names.push_back(*name);
   if (error) return fail(Stage::Input, fmt::format("{}: cannot be read: {}", directory, error.message()));
   std::ranges::sort(names);
   return names;
@@ -73,7 +73,7 @@ Expected<std::optional<CheckpointName>> newestIn(const std::string &directory) {
   if (names->empty()) return std::nullopt;
   std::string pointed;
   std::ifstream(directory + "/" + kPointer) >> pointed;
-  auto named = parseName(pointed);
+  auto named = CheckpointName::parse(pointed);
   // A job that ended between the two has published a checkpoint but not pointed to it: the pointer's is as good.
   if (!named || !std::ranges::binary_search(*names, *named)) named = names->back();
   return named;
@@ -131,12 +131,18 @@ Expected<std::string> SavingFolder::publish(int64_t step, int keep) {
     if (other.step == step) name.attempt = std::max(name.attempt, other.attempt + 1);
   const std::string path = directory + "/" + name.text();
   if (rename(temporary.c_str(), path.c_str()) != 0) return refuse(path, "published", std::strerror(errno));
-  temporary.clear();
+  const std::string unpublished = std::exchange(temporary, {});
   syncFolder(directory);
   const std::string pointed = name.text();
   const std::string_view parts[] = {pointed, "\n"};
-  if (Status status = writeFileAtomically(directory, kPointer, parts, 0644); !status)
+  if (Status status = writeFileAtomically(directory, kPointer, parts, 0644); !status) {
+    // Not half a success: without its pointer the checkpoint would come after those of a course that was left.
+    if (rename(path.c_str(), unpublished.c_str()) != 0)
+      return fail(Stage::Output, fmt::format("{}; the checkpoint itself is whole: {}", status.error().message, path));
+    temporary = unpublished;
+    syncFolder(directory);
     return fail(Stage::Output, status.error().message);
+  }
   // What is ahead of this step belongs to a course that was left: it is not this job's to delete.
   int older = keep - 1;
   for (auto other = names->rbegin(); keep > 0 && other != names->rend(); ++other)

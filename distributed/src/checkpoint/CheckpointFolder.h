@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tilewright::dist {
@@ -14,6 +15,7 @@ struct CheckpointName {
   int64_t step = 0;
   int attempt = 1;
   std::string text() const;
+  static std::optional<CheckpointName> parse(std::string_view text); ///< What text() writes; nothing else.
   auto operator<=>(const CheckpointName &) const = default;
 };
 

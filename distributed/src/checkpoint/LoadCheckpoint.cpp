@@ -1,6 +1,6 @@
 #include "CheckpointContents.h"
 #include "CheckpointFolder.h"
-#include "RankAgreement.h"
+#include "tilewright/distributed/transport/RankAgreement.h"
 #include "tilewright/tensor/Half.h"
 #include <algorithm>
 #include <fmt/format.h>

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <unordered_set>
 #include <utility>
 
 namespace tilewright::dist {
@@ -96,16 +97,15 @@ Expected<SafeTensor> tensorFromJson(const std::string &name, const Json &json) {
 Status parseHeader(const std::string &text, SafetensorsHeader &header) {
   // Names twice in an object would silently lose one of them.
   std::string twice;
-  std::vector<std::vector<std::string>> keys;
+  std::vector<std::unordered_set<std::string>> keys;
   const Json json = Json::parse(
       text,
       [&](int, Json::parse_event_t event, Json &parsed) {
         if (event == Json::parse_event_t::object_start) keys.emplace_back();
         if (event == Json::parse_event_t::object_end) keys.pop_back();
         if (event == Json::parse_event_t::key && keys.size() <= 2) {
-          if (std::ranges::find(keys.back(), parsed.get_ref<const std::string &>()) != keys.back().end())
-            twice = parsed.get<std::string>();
-          keys.back().push_back(parsed.get<std::string>());
+          const std::string &key = parsed.get_ref<const std::string &>();
+          if (!keys.back().insert(key).second) twice = key;
         }
         return true;
       },

@@ -1,12 +1,13 @@
 #include "CheckpointFolder.h"
 #include "Manifest.h"
-#include "RankAgreement.h"
 #include "StateRanges.h"
 #include "tilewright/distributed/checkpoint/Checkpoint.h"
 #include "tilewright/distributed/checkpoint/Safetensors.h"
+#include "tilewright/distributed/transport/RankAgreement.h"
 #include "transport/TokenProof.h"
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sstream>
 
 namespace tilewright::dist {
@@ -46,8 +47,7 @@ private:
   Status openFolder() {
     Expected<std::string> random = randomBytes(kIdDigits / 2);
     if (!random) return propagate(random);
-    for (unsigned char byte : *random)
-      id += fmt::format("{:02x}", byte);
+    id = fmt::format("{:02x}", fmt::join(std::vector<unsigned char>(random->begin(), random->end()), ""));
     Expected<SavingFolder> opened = SavingFolder::open(options.directory);
     if (!opened) return propagate(opened);
     folder = std::move(*opened);

@@ -3,11 +3,12 @@
 #include "tilewright/distributed/engine/tilewright_engine.h"
 #include "tilewright/distributed/transport/GlooTransport.h"
 #include "tilewright/distributed/transport/NcclTransport.h"
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <fmt/format.h>
-#include <tuple>
+#include <new>
+#include <string_view>
 
 using namespace tilewright;
 using namespace tilewright::dist;
@@ -29,77 +30,92 @@ int outcome(const Status &status) {
 }
 int refuse(std::string message) { return outcome(fail(Stage::Input, std::move(message))); }
 
-/// No exception crosses the border to C: what the library itself does not catch is lack of memory.
-template <class Body> int guarded(Body body) {
+/// Runs a call of C, which knows no exceptions: what a library throws for want of memory or threads becomes an error,
+/// and the call returns `failed`.
+template <class Result, class Call> Result guarded(Result failed, Call call) noexcept {
   try {
-    return body();
+    return call();
+  } catch (const std::bad_alloc &) {
+    lastError = "out of memory"; // short enough to need none
   } catch (const std::exception &error) {
-    try {
-      return refuse(fmt::format("engine: {}", error.what()));
-    } catch (const std::exception &) {
-      lastError.clear();
-      return -1;
-    }
+    const std::string_view reason = error.what();
+    lastError.assign(reason.substr(0, lastError.capacity()));
+  } catch (...) {
+    lastError = "unknown error";
   }
+  return failed;
 }
 
-/// `body` with the engine; an error if there is none.
-template <class Engine, class Body> int with(Engine *engine, Body body) {
-  return guarded([&] { return engine ? body(*engine) : refuse("engine: the engine is null"); });
+/// guarded(), for an engine that must be there.
+template <class Result, class Call> Result withHandle(const tw_engine *engine, Result failed, Call call) noexcept {
+  return guarded(failed, [&]() -> Result {
+    if (engine) return call();
+    refuse("engine: expected one that tw_engine_create made, found null");
+    return failed;
+  });
+}
+template <class Call> int withEngine(const tw_engine *engine, Call call) noexcept {
+  return withHandle(engine, -1, [&] { return outcome(call(*engine->engine)); });
+}
+/// For a parameter that must be there.
+template <class Call> int withParameter(const tw_engine *engine, int32_t i, Call call) noexcept {
+  return withEngine(engine, [&](Engine &e) -> Status {
+    if (i < 0 || i >= e.parameters())
+      return fail(Stage::Input, fmt::format("engine: there is no parameter {}; it has {}", i, e.parameters()));
+    return call(e);
+  });
 }
 
-Expected<ElementType> typeOf(const char *what, int type) {
-  if (type == TW_FLOAT32) return ElementType::F32;
-  if (type == TW_BFLOAT16) return ElementType::BF16;
-  return fail(Stage::Input, fmt::format("{}: expected TW_FLOAT32 or TW_BFLOAT16, found {}", what, type));
+Status readType(const char *field, int32_t value, ElementType &type) {
+  if (value != TW_FLOAT32 && value != TW_BFLOAT16)
+    return fail(Stage::Input, fmt::format("{}: expected TW_FLOAT32 ({}) or TW_BFLOAT16 ({}), found {}", field,
+                                          static_cast<int>(TW_FLOAT32), static_cast<int>(TW_BFLOAT16), value));
+  type = value == TW_BFLOAT16 ? ElementType::BF16 : ElementType::F32;
+  return {};
 }
 
-bool isSizeOf(size_t given, size_t known) { return given >= sizeof(size_t) && given <= known; }
-
-/// A struct of a caller that may know fewer fields, over the defaults in `options`; false if it is none.
-template <class T> bool take(const T *given, T &options) {
-  if (!given) return true;
-  if (!isSizeOf(given->struct_size, sizeof(T))) return false;
-  std::memcpy(&options, given, given->struct_size);
-  return true;
+/// How much of a struct there is, of a caller that may know fewer fields.
+template <class T> Status checkSize(const char *what, const T *given) {
+  if (!given || (given->struct_size >= sizeof(size_t) && given->struct_size <= sizeof(T))) return {};
+  return fail(Stage::Input,
+              fmt::format("{}.struct_size: expected {} or an older version's smaller one, found {}", what, sizeof(T),
+                          given->struct_size),
+              "TW_INIT() sets it");
+}
+/// Puts what is given over the defaults in `options`.
+template <class T> Status take(const char *what, const T *given, T &options) {
+  if (Status s = checkSize(what, given); !s) return s;
+  if (given) std::memcpy(&options, given, given->struct_size);
+  return {};
 }
 
-tw_step_options stepDefaults() {
+tw_step_options defaultStep() {
   const StepSettings settings;
   return {sizeof(tw_step_options), settings.learningRate, settings.beta1,        settings.beta2,
           settings.epsilon,        settings.maxNorm,      TW_NON_FINITE_CONTINUE};
 }
 
-Expected<StepSettings> settingsOf(const tw_step_options &options) {
-  StepSettings settings;
-  settings.learningRate = options.learning_rate;
-  settings.beta1 = options.beta1;
-  settings.beta2 = options.beta2;
-  settings.epsilon = options.epsilon;
-  settings.maxNorm = options.max_norm;
-  auto refused = [](const char *field, const char *expected, double found) {
-    return fail(Stage::Input, fmt::format("tw_step_options: {}: expected {}, found {}", field, expected, found));
+Expected<StepSettings> settingsOf(const tw_step_options &o) {
+  const char *hint = "tw_step_options_init() sets all defaults";
+  auto refuse = [&](const char *field, const char *expected, double found) {
+    return fail(Stage::Input, fmt::format("tw_step_options.{}: expected {}, found {}", field, expected, found), hint);
   };
-  if (!std::isfinite(options.learning_rate)) return refused("learning_rate", "a number", options.learning_rate);
-  if (!(options.beta1 >= 0 && options.beta1 < 1)) return refused("beta1", "0 or more and less than 1", options.beta1);
-  if (!(options.beta2 >= 0 && options.beta2 < 1)) return refused("beta2", "0 or more and less than 1", options.beta2);
-  if (!(options.epsilon >= 0)) return refused("epsilon", "0 or more", options.epsilon);
-  if (!(options.max_norm >= 0)) return refused("max_norm", "0 or more", options.max_norm);
-  switch (static_cast<int>(options.non_finite)) {
-  case TW_NON_FINITE_CONTINUE:
-    settings.nonFinite = StepSettings::NonFinite::Continue;
-    break;
-  case TW_NON_FINITE_SKIP:
-    settings.nonFinite = StepSettings::NonFinite::Skip;
-    break;
-  case TW_NON_FINITE_STOP:
-    settings.nonFinite = StepSettings::NonFinite::Stop;
-    break;
-  default:
-    return refused("non_finite", "a tw_non_finite", static_cast<int>(options.non_finite));
-  }
+  // Written so that NaN is refused.
+  if (!(o.learning_rate >= 0 && std::isfinite(o.learning_rate)))
+    return refuse("learning_rate", "0 or more", o.learning_rate);
+  if (!(o.beta1 >= 0 && o.beta1 < 1)) return refuse("beta1", "0 to below 1", o.beta1);
+  if (!(o.beta2 >= 0 && o.beta2 < 1)) return refuse("beta2", "0 to below 1", o.beta2);
+  if (!(o.epsilon > 0 && std::isfinite(o.epsilon))) return refuse("epsilon", "more than 0", o.epsilon);
+  if (!(o.max_norm >= 0)) return refuse("max_norm", "0 or more", o.max_norm);
+  if (o.non_finite < TW_NON_FINITE_CONTINUE || o.non_finite > TW_NON_FINITE_STOP)
+    return refuse("non_finite", "0 to 2, a tw_non_finite", o.non_finite);
+  StepSettings settings{o.learning_rate, o.beta1, o.beta2, o.epsilon, o.max_norm};
+  settings.nonFinite = static_cast<StepSettings::NonFinite>(o.non_finite);
   return settings;
 }
+static_assert(TW_NON_FINITE_CONTINUE == static_cast<int>(StepSettings::NonFinite::Continue) &&
+              TW_NON_FINITE_SKIP == static_cast<int>(StepSettings::NonFinite::Skip) &&
+              TW_NON_FINITE_STOP == static_cast<int>(StepSettings::NonFinite::Stop));
 
 Status connect(tw_engine &made, const tw_engine_options &options, const JobEnvironment &job) {
   if (options.backend == TW_BACKEND_GLOO) {
@@ -136,16 +152,13 @@ Status create(const tw_engine_options &options, const tw_parameter *parameters, 
   }
   if (options.bucket_bytes) strategy.bucketBytes = options.bucket_bytes;
   if (options.accumulation) strategy.accumulation = options.accumulation;
-  for (auto [what, given, type] : {std::tuple{"parameter_type", options.parameter_type, &strategy.parameterType},
-                                   {"gradient_type", options.gradient_type, &strategy.gradientType},
-                                   {"reduction_type", options.reduction_type, &strategy.reductionType}}) {
-    Expected<ElementType> read = typeOf(what, given);
-    if (!read) return propagate(read);
-    *type = *read;
-  }
+  if (Status s = readType("parameter_type", options.parameter_type, strategy.parameterType); !s) return s;
+  if (Status s = readType("gradient_type", options.gradient_type, strategy.gradientType); !s) return s;
+  if (Status s = readType("reduction_type", options.reduction_type, strategy.reductionType); !s) return s;
   if (options.backend != TW_BACKEND_GLOO && options.backend != TW_BACKEND_NCCL)
-    return fail(Stage::Input, fmt::format("backend: expected TW_BACKEND_GLOO or TW_BACKEND_NCCL, found {}",
-                                          static_cast<int>(options.backend)));
+    return fail(Stage::Input,
+                fmt::format("backend: expected TW_BACKEND_GLOO ({}) or TW_BACKEND_NCCL ({}), found {}",
+                            static_cast<int>(TW_BACKEND_GLOO), static_cast<int>(TW_BACKEND_NCCL), options.backend));
   strategy.globalNorm = !options.no_global_norm;
   ParameterList list;
   for (int32_t i = 0; i < count; ++i) {
@@ -163,26 +176,29 @@ Status create(const tw_engine_options &options, const tw_parameter *parameters, 
   return {};
 }
 
-int noParameter(int32_t i) { return refuse(fmt::format("engine: there is no parameter {}", i)); }
-
-/// `body` with the engine, if it has a parameter i.
-template <class Body> int withParameter(tw_engine *engine, int32_t i, Body body) {
-  return with(engine, [&](tw_engine &known) {
-    return i >= 0 && i < known.engine->parameters() ? body(*known.engine) : noParameter(i);
-  });
-}
-
 } // namespace
 
 extern "C" {
 
+int tw_step_options_init(tw_step_options *options, size_t struct_size) {
+  return guarded(-1, [&] {
+    if (!options || struct_size < sizeof(size_t) || struct_size > sizeof(*options))
+      return refuse(fmt::format("tw_step_options_init: expected a struct of {} bytes, found {} of {}", sizeof(*options),
+                                options ? "one" : "null", struct_size));
+    const tw_step_options defaults = defaultStep();
+    std::memcpy(options, &defaults, struct_size);
+    options->struct_size = struct_size;
+    return 0;
+  });
+}
+
 int tw_engine_create(const tw_engine_options *given, const tw_parameter *parameters, int32_t count,
                      tw_engine **engine) {
-  return guarded([&] {
-    tw_engine_options options{};
+  return guarded(-1, [&] {
     if (!engine || count < 0 || (count > 0 && !parameters)) return refuse("tw_engine_create: a pointer is null");
-    *engine = nullptr;
-    if (!take(given, options)) return refuse("tw_engine_create: struct_size is not this version's or an older one's");
+    tw_engine_options options;
+    std::memset(&options, 0, sizeof(options));
+    if (Status s = take("tw_engine_options", given, options); !s) return outcome(s);
     auto made = std::make_unique<tw_engine>();
     if (Status s = create(options, parameters, count, *made); !s) return outcome(s);
     *engine = made.release();
@@ -193,80 +209,78 @@ int tw_engine_create(const tw_engine_options *given, const tw_parameter *paramet
 void tw_engine_destroy(tw_engine *engine) { delete engine; }
 
 int32_t tw_engine_rank(const tw_engine *engine) {
-  return with(engine, [](const tw_engine &known) { return known.transport->rank(); });
+  return withHandle(engine, int32_t{-1}, [&] { return engine->transport->rank(); });
 }
 int32_t tw_engine_world_size(const tw_engine *engine) {
-  return with(engine, [](const tw_engine &known) { return known.transport->worldSize(); });
+  return withHandle(engine, int32_t{-1}, [&] { return engine->transport->worldSize(); });
 }
 int64_t tw_engine_updates(const tw_engine *engine) {
-  int64_t updates = -1;
-  (void)with(engine, [&](const tw_engine &known) { return updates = known.engine->updates(), 0; });
-  return updates;
+  return withHandle(engine, int64_t{-1}, [&] { return engine->engine->updates(); });
 }
 
 void *tw_engine_parameter(tw_engine *engine, int32_t i) {
   void *data = nullptr;
-  (void)withParameter(engine, i, [&](Engine &known) { return data = known.parameter(i).data, 0; });
+  withParameter(engine, i, [&](Engine &e) -> Status {
+    data = e.parameter(i).data;
+    return {};
+  });
   return data;
 }
 int tw_engine_start(tw_engine *engine) {
-  return with(engine, [](tw_engine &known) { return outcome(known.engine->start()); });
+  return withEngine(engine, [](Engine &e) { return e.start(); });
 }
 
 int tw_engine_wait_parameter(tw_engine *engine, int32_t i) {
-  return withParameter(engine, i, [&](Engine &known) { return outcome(known.waitParameter(i)); });
+  return withParameter(engine, i, [&](Engine &e) { return e.waitParameter(i); });
 }
 int tw_engine_gradient(tw_engine *engine, int32_t i, tw_gradient_view *view) {
-  return withParameter(engine, i, [&](Engine &known) {
-    if (!view) return refuse("tw_engine_gradient: the view is null");
-    const GradientView found = known.gradient(i);
-    *view = {found.data, found.elements, found.type == ElementType::BF16 ? TW_BFLOAT16 : TW_FLOAT32, found.add};
-    return 0;
+  return withParameter(engine, i, [&](Engine &e) -> Status {
+    if (!view) return fail(Stage::Input, "tw_engine_gradient: view is null");
+    const GradientView found = e.gradient(i);
+    *view = {found.data, found.elements,
+             static_cast<int32_t>(found.type == ElementType::BF16 ? TW_BFLOAT16 : TW_FLOAT32), found.add};
+    return {};
   });
 }
 int tw_engine_grad_ready(tw_engine *engine, int32_t i) {
-  return withParameter(engine, i, [&](Engine &known) { return outcome(known.gradReady(i)); });
+  return withParameter(engine, i, [&](Engine &e) { return e.gradReady(i); });
 }
 int tw_engine_end_micro_batch(tw_engine *engine) {
-  return with(engine, [](tw_engine &known) { return outcome(known.engine->endMicroBatch()); });
-}
-
-void tw_step_options_init(tw_step_options *options, size_t size) {
-  if (!options || !isSizeOf(size, sizeof(*options))) return;
-  tw_step_options defaults = stepDefaults();
-  defaults.struct_size = size;
-  std::memcpy(options, &defaults, size);
+  return withEngine(engine, [](Engine &e) { return e.endMicroBatch(); });
 }
 
 int tw_engine_finish_step(tw_engine *engine, double tokens, const tw_step_options *given, tw_step_report *report) {
-  return with(engine, [&](tw_engine &known) {
-    tw_step_options options = stepDefaults();
-    if (!take(given, options) || (report && !isSizeOf(report->struct_size, sizeof(*report))))
-      return refuse("tw_engine_finish_step: struct_size is not this version's or an older one's");
+  return withEngine(engine, [&](Engine &e) -> Status {
+    // Refused before anything of the step is done: the caller may put it right and call again.
+    tw_step_options options = defaultStep();
+    if (Status s = take("tw_step_options", given, options); !s) return s;
+    if (Status s = checkSize("tw_step_report", report); !s) return s;
     Expected<StepSettings> settings = settingsOf(options);
-    if (!settings) return outcome(propagate(settings));
-    Expected<StepReport> done = known.engine->finishStep(tokens, *settings);
-    if (!done) return outcome(propagate(done));
-    if (!report) return 0;
-    const tw_step_report full{report->struct_size, done->tokens, done->norm, done->skipped};
-    std::memcpy(report, &full, report->struct_size);
-    return 0;
+    if (!settings) return propagate(settings);
+    Expected<StepReport> done = e.finishStep(tokens, *settings);
+    if (!done) return propagate(done);
+    if (!report) return {};
+    const size_t known = report->struct_size;
+    const tw_step_report all{known, done->tokens, done->norm, done->skipped};
+    std::memcpy(report, &all, known);
+    return {};
   });
 }
 int tw_engine_synchronize(tw_engine *engine) {
-  return with(engine, [](tw_engine &known) { return outcome(known.engine->synchronize()); });
+  return withEngine(engine, [](Engine &e) { return e.synchronize(); });
 }
 
 int tw_engine_save(tw_engine *engine, const char *directory, int32_t keep) {
-  return with(engine, [&](tw_engine &known) {
-    if (!directory) return refuse("tw_engine_save: no directory");
-    return outcome(saveCheckpoint(*known.engine, {directory, {}, keep}).map([](const std::string &) {}));
+  return withEngine(engine, [&](Engine &e) -> Status {
+    if (!directory) return fail(Stage::Input, "tw_engine_save: no directory");
+    if (keep < 0) return fail(Stage::Input, fmt::format("tw_engine_save: keep: expected 0 or more, found {}", keep));
+    return saveCheckpoint(e, {directory, {}, keep}).map([](const std::string &) {});
   });
 }
 int tw_engine_load(tw_engine *engine, const char *path) {
-  return with(engine, [&](tw_engine &known) {
-    if (!path) return refuse("tw_engine_load: no path");
-    return outcome(loadCheckpoint(*known.engine, path).map([](const CheckpointSummary &) {}));
+  return withEngine(engine, [&](Engine &e) -> Status {
+    if (!path) return fail(Stage::Input, "tw_engine_load: no path");
+    return loadCheckpoint(e, path).map([](const CheckpointSummary &) {});
   });
 }
 

@@ -398,3 +398,64 @@ TEST_CASE("a rank that cannot read its data is an error on all") {
     CHECK(result.said.find("-missing") != std::string::npos);
   }
 }
+
+TEST_CASE("a rank with another option is refused on all ranks, by name and with both values") {
+  using Change = void (*)(TrainOptions &);
+  for (auto [change, expected] : {std::pair<Change, const char *>{[](TrainOptions &o) { o.learningRate = 0.002; },
+                                                                  R"(learning_rate: expected "0.001")"},
+                                  {[](TrainOptions &o) { o.maxNorm = 0; }, R"(clip: expected "0.5")"},
+                                  {[](TrainOptions &o) { o.nonFinite = dist::StepSettings::NonFinite::Skip; },
+                                   R"(non_finite: expected "stop", as rank 0 has, found "skip")"},
+                                  {[](TrainOptions &o) { o.seed = 2; }, "seed: "},
+                                  {[](TrainOptions &o) { o.batch = 4; }, "batch: "},
+                                  {[](TrainOptions &o) { o.steps = 11; }, "steps: "},
+                                  {[](TrainOptions &o) { o.stopAt = 4; }, "stop_at: "},
+                                  {[](TrainOptions &o) { o.validateEvery = 3; }, "validate_every: "},
+                                  {[](TrainOptions &o) { o.model.heads = 1; }, R"("heads)"},
+                                  {[](TrainOptions &o) { o.validationShare = 0.06; }, "data_tokens: "},
+                                  {[](TrainOptions &o) { o.resume = "anywhere"; }, "resume: "}}) {
+    RankProcesses job(2, [&](const dist::JobEnvironment &e, const Say &say) {
+      TrainOptions own = smallTraining();
+      if (e.rank == 1) change(own);
+      return trainAsRank(e, say, own);
+    });
+    for (const RankResult &result : job.wait()) {
+      CHECK(result.exitCode == 3);
+      CHECK_MESSAGE(result.said.find("rank 1: ") != std::string::npos, result.said);
+      CHECK_MESSAGE(result.said.find(expected) != std::string::npos, result.said);
+    }
+  }
+}
+
+TEST_CASE("resume reports what decides the data and the numbers, and refuses another function of the same parameters") {
+  TrainOptions o = smallTraining();
+  o.checkpoints = folder() + "/changed";
+  o.stopAt = 2;
+  trained(1, o);
+  o.resume = o.checkpoints;
+  o.checkpoints.clear();
+  o.stopAt = 3;
+  TrainOptions other = o;
+  other.validationShare = 0.1;
+  other.reductionType = ElementType::BF16;
+  other.nonFinite = dist::StepSettings::NonFinite::Continue;
+  trained(1, other, [](Trainer &trainer, const Recorder &) -> std::string {
+    std::string names;
+    for (const OptionChange &change : trainer.changes())
+      names += change.name + "=" + change.saved + "/" + change.now + " ";
+    const std::string expected = "data_tokens=2850/2700 non_finite=stop/continue reduction=float32/bfloat16 "
+                                 "validation_share=0.05/0.1 validation_tokens=150/300 ";
+    return names == expected ? "" : names;
+  });
+  for (auto [change, name] :
+       {std::pair<void (*)(TrainOptions &), const char *>{[](TrainOptions &t) { t.model.heads = 1; },
+                                                          "trained with heads 2; found 1"},
+        {[](TrainOptions &t) { t.model.ropeBase = 500; }, "trained with rope_base 10000; found 500"}}) {
+    other = o;
+    change(other);
+    RankProcesses job(1, [&](const dist::JobEnvironment &e, const Say &say) { return trainAsRank(e, say, other); });
+    const RankResult &result = job.wait().front();
+    CHECK(result.exitCode == 3);
+    CHECK_MESSAGE(result.said.find(name) != std::string::npos, result.said);
+  }
+}

@@ -1,5 +1,5 @@
 #include "tilewright/train/StepBench.h"
-#include "tilewright/tensor/Half.h"
+#include "loop/ParameterUpload.h"
 #include "tilewright/tensor/Random.h"
 #include <algorithm>
 #include <chrono>
@@ -23,20 +23,12 @@ double medianOf(std::vector<double> values) {
 /// Small values without meaning, cheap to make: no step is slower for them.
 Status fillParameters(dist::Engine &engine) {
   std::vector<float> values;
-  std::vector<uint16_t> rounded;
   for (int i = 0; engine.network().rank() == 0 && i < engine.parameters(); ++i) {
-    const dist::Operand p = engine.parameter(i);
     const bool norm = engine.plan().parameters[static_cast<size_t>(i)].shape.size() == 1;
-    values.resize(static_cast<size_t>(p.elements));
+    values.resize(static_cast<size_t>(engine.parameter(i).elements));
     for (size_t e = 0; e < values.size(); ++e)
       values[e] = norm ? 1 : 0.02f * (static_cast<float>((e * 2654435761u >> 13) & 0xffff) / 32768 - 1);
-    const void *from = values.data();
-    if (p.type == ElementType::BF16) {
-      rounded.resize(values.size());
-      bfloat16FromFloat(values, rounded);
-      from = rounded.data();
-    }
-    if (Status s = engine.compute().fromHost(p.data, from, p.elements * sizeInBytes(p.type)); !s) return s;
+    if (Status s = uploadParameter(engine, i, values); !s) return s;
   }
   return engine.start();
 }
@@ -90,6 +82,12 @@ Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOpt
   }
 
   StepBenchResult result;
+  Expected<dist::MemoryByCategory> memory = allocatedMemory(engine, model);
+  if (!memory) {
+    network.abort(memory.error().message);
+    return propagate(memory);
+  }
+  result.memory = *memory;
   std::vector<double> own, compute, wait;
   TimedParameters host(engine);
   dist::StepSettings settings;
@@ -137,7 +135,6 @@ Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOpt
   }
   result.computeMs = medianOf(compute);
   result.waitMs = medianOf(wait);
-  result.memory = dist::predictMemory(engine.plan(), transport.rank());
   return result;
 }
 

@@ -3,6 +3,14 @@
 #include <fmt/format.h>
 
 namespace tilewright::train {
+namespace {
+
+const char *nameOf(dist::StepSettings::NonFinite policy) {
+  using NonFinite = dist::StepSettings::NonFinite;
+  return policy == NonFinite::Stop ? "stop" : policy == NonFinite::Skip ? "skip" : "continue";
+}
+
+} // namespace
 
 Status TrainOptions::validate() const {
   if (Status status = model.validate(); !status) return status;
@@ -54,6 +62,10 @@ std::map<std::string, std::string> TrainOptions::notes() const {
   return {{"model", model.json()},
           {"data", data},
           {"data_format", std::string(toString(format))},
+          {"validation_data", validationData},
+          {"validation_share", fmt::format("{}", validationShare)},
+          {"reduction", std::string(toString(reductionType))},
+          {"non_finite", nameOf(nonFinite)},
           {"steps", fmt::format("{}", steps)},
           {"batch", fmt::format("{}", batch)},
           {"accumulation", fmt::format("{}", accumulation)},
@@ -66,6 +78,22 @@ std::map<std::string, std::string> TrainOptions::notes() const {
           {"beta1", fmt::format("{}", beta1)},
           {"beta2", fmt::format("{}", beta2)},
           {"epsilon", fmt::format("{}", epsilon)}};
+}
+
+std::map<std::string, std::string> TrainOptions::common() const {
+  std::map<std::string, std::string> values = notes();
+  for (const char *path : {"data", "validation_data"})
+    values.erase(path);
+  values.merge(std::map<std::string, std::string>{{"strategy", std::string(toString(strategy))},
+                                                  {"bucket", fmt::format("{}", bucketBytes)},
+                                                  {"parameters", std::string(toString(parameterType))},
+                                                  {"stop_at", fmt::format("{}", stopAt)},
+                                                  {"validate_every", fmt::format("{}", validateEvery)},
+                                                  {"validation_sequences", fmt::format("{}", validationSequences)},
+                                                  {"checkpoint_every", fmt::format("{}", checkpointEvery)},
+                                                  {"checkpoints", checkpoints.empty() ? "none" : "written"},
+                                                  {"resume", resume.empty() ? "no" : "yes"}});
+  return values;
 }
 
 } // namespace tilewright::train

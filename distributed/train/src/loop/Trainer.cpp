@@ -1,5 +1,7 @@
 #include "tilewright/train/Trainer.h"
-#include "tilewright/tensor/Half.h"
+#include "OptionAgreement.h"
+#include "ParameterUpload.h"
+#include "tilewright/distributed/transport/RankAgreement.h"
 #include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
@@ -18,7 +20,8 @@ Expected<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, dist::T
   const TrainOptions &o = trainer->settings;
   Status status = o.validate();
   if (status) status = trainer->openData();
-  if (status = agree(transport, status); !status) return propagate(status);
+  if (status = dist::agree(transport, status); !status) return propagate(status);
+  if (status = agreeOnOptions(transport, trainer->commonOptions()); !status) return propagate(status);
 
   const int64_t ranks = transport.worldSize(), largestShare = (o.batch + ranks - 1) / ranks;
   trainer->microSequences = (largestShare + o.accumulation - 1) / o.accumulation;
@@ -35,12 +38,18 @@ Expected<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, dist::T
   if (!engine) return propagate(engine);
   trainer->steps = std::move(*engine);
   Expected<std::unique_ptr<Transformer>> model = Transformer::create(o.model, backend, trainer->microSequences, true);
-  if (model) trainer->transformer = std::move(*model);
-  status = model ? Status() : Status(propagate(model));
-  if (status = agree(transport, status); !status) return propagate(status);
-  status = o.resume.empty() ? trainer->initialise(device) : trainer->resume();
+  if (model) {
+    trainer->transformer = std::move(*model);
+    Expected<dist::MemoryByCategory> memory = allocatedMemory(*trainer->steps, *trainer->transformer);
+    if (memory) trainer->allocated = *memory;
+    status = memory.map([](const dist::MemoryByCategory &) {});
+  } else {
+    status = propagate(model);
+  }
+  if (status = dist::agree(transport, status); !status) return propagate(status);
+  status = o.resume.empty() ? trainer->initialise() : trainer->resume();
   if (!status) return propagate(status);
-  if (status = agree(transport, trainer->readStep(trainer->dataStep)); !status) return propagate(status);
+  if (status = dist::agree(transport, trainer->readStep(trainer->dataStep)); !status) return propagate(status);
   return trainer;
 }
 
@@ -79,20 +88,19 @@ Status Trainer::openData() {
   return o.validationData.empty() ? Status() : validation->verify();
 }
 
-Status Trainer::initialise(dist::ComputeDevice &device) {
+std::map<std::string, std::string> Trainer::commonOptions() const {
+  std::map<std::string, std::string> values = settings.common();
+  values["data_tokens"] = fmt::format("{}", trainingTokenCount);
+  values["validation_tokens"] = fmt::format("{}", validationTokenCount);
+  return values;
+}
+
+Status Trainer::initialise() {
   // Rank 0's values are everyone's.
   for (int i = 0; network.rank() == 0 && i < steps->parameters(); ++i) {
-    const dist::Operand p = steps->parameter(i);
-    std::vector<float> values(static_cast<size_t>(p.elements));
+    std::vector<float> values(static_cast<size_t>(steps->parameter(i).elements));
     fillInitial(settings.model, settings.seed, i, values);
-    std::vector<uint16_t> rounded;
-    const void *from = values.data();
-    if (p.type == ElementType::BF16) {
-      rounded.resize(values.size());
-      bfloat16FromFloat(values, rounded);
-      from = rounded.data();
-    }
-    if (Status status = device.fromHost(p.data, from, p.elements * sizeInBytes(p.type)); !status) {
+    if (Status status = uploadParameter(*steps, i, values); !status) {
       network.abort(status.error().message);
       return status;
     }
@@ -116,14 +124,41 @@ Status Trainer::resume() {
   Expected<int64_t> position = number("data_step");
   if (!position) return propagate(position);
   dataStep = *position;
+  return compareWithSaved(*loaded);
+}
+
+std::map<std::string, std::string> Trainer::notes() const {
+  std::map<std::string, std::string> values = settings.notes();
+  values["data_step"] = fmt::format("{}", dataStep);
+  values["data_tokens"] = fmt::format("{}", trainingTokenCount);
+  values["validation_tokens"] = fmt::format("{}", validationTokenCount);
+  return values;
+}
+
+Status Trainer::compareWithSaved(const dist::CheckpointSummary &checkpoint) {
+  const auto &saved = checkpoint.notes;
+  if (const auto note = saved.find("model"); note != saved.end()) {
+    Expected<ModelConfig> was = ModelConfig::fromJson(note->second);
+    if (!was) return propagate(was);
+    // These change no shape, but what the parameters mean.
+    const ModelConfig &now = settings.model;
+    for (auto [name, before, after] :
+         {std::tuple{"heads", static_cast<double>(was->heads), static_cast<double>(now.heads)},
+          {"rope_base", was->ropeBase, now.ropeBase},
+          {"norm_epsilon", was->normEpsilon, now.normEpsilon}})
+      if (before != after)
+        return fail(Stage::Input,
+                    fmt::format("{}: the model was trained with {} {}; found {}", checkpoint.path, name, before, after),
+                    "go on with the model that was saved");
+  }
   auto compare = [&](const std::string &name, const std::string &was, const std::string &now) {
     if (was != now) changed.push_back({name, was, now});
   };
-  for (const auto &[name, now] : settings.notes())
+  for (const auto &[name, now] : notes())
     if (const auto note = saved.find(name); note != saved.end()) compare(name, note->second, now);
-  compare("ranks", fmt::format("{}", loaded->worldSize), fmt::format("{}", network.worldSize()));
-  compare("strategy", loaded->strategy, std::string(toString(settings.strategy)));
-  compare("parameters", std::string(toString(loaded->parameterType)), std::string(toString(settings.parameterType)));
+  compare("ranks", fmt::format("{}", checkpoint.worldSize), fmt::format("{}", network.worldSize()));
+  compare("strategy", checkpoint.strategy, std::string(toString(settings.strategy)));
+  compare("parameters", std::string(toString(checkpoint.parameterType)), std::string(toString(settings.parameterType)));
   return {};
 }
 
@@ -228,7 +263,7 @@ Expected<std::optional<double>> Trainer::validationLoss() {
   }
   tokens = keptTokens;
   targets = keptTargets;
-  if (status = agree(network, status); !status) return propagate(status);
+  if (status = dist::agree(network, status); !status) return propagate(status);
   Expected<std::vector<std::string>> all = network.exchange(fmt::format("{}", sum));
   if (!all) return propagate(all);
   double total = 0;
@@ -239,25 +274,11 @@ Expected<std::optional<double>> Trainer::validationLoss() {
 
 Status Trainer::dataStatus() {
   if (Status status = steps->synchronize(); !status) return status;
-  return agree(network, nextStatus);
+  return dist::agree(network, nextStatus);
 }
 
 Expected<std::string> Trainer::save() {
-  dist::SaveOptions save{settings.checkpoints, settings.notes(), settings.keepCheckpoints};
-  save.notes["data_step"] = fmt::format("{}", dataStep);
-  return dist::saveCheckpoint(*steps, save);
-}
-
-dist::MemoryByCategory Trainer::memory() const { return dist::predictMemory(steps->plan(), network.rank()); }
-
-Status agree(dist::Transport &transport, const Status &own) {
-  Expected<std::vector<std::string>> all = transport.exchange(own ? "" : "!" + own.error().message);
-  if (!own) return own; // the rank at fault has more to say than what the others hear
-  if (!all) return propagate(all);
-  for (size_t rank = 0; rank < all->size(); ++rank)
-    if (!(*all)[rank].empty())
-      return fail(Stage::Communicate, fmt::format("rank {} cannot go on: {}", rank, (*all)[rank].substr(1)));
-  return {};
+  return dist::saveCheckpoint(*steps, {settings.checkpoints, notes(), settings.keepCheckpoints});
 }
 
 } // namespace tilewright::train

@@ -8,6 +8,7 @@ namespace tilewright::train {
 Transformer::Transformer(std::unique_ptr<State> state) : state(std::move(state)) {}
 Transformer::~Transformer() = default;
 const ModelConfig &Transformer::config() const { return state->config; }
+int64_t Transformer::allocatedBytes() const { return state->allocatedBytes; }
 
 Expected<std::unique_ptr<Transformer>> Transformer::create(const ModelConfig &config, Backend &backend,
                                                            int64_t sequences, bool training) {
@@ -17,9 +18,11 @@ Expected<std::unique_ptr<Transformer>> Transformer::create(const ModelConfig &co
   auto state = std::make_unique<State>(config, backend);
   state->sequences = sequences;
   state->training = training;
-  Expected<Activations> made =
-      Activations::make(config, sequences, training, backend.activationType(), backend.headRows(),
-                        [&](const std::string &name, int64_t bytes) { return backend.allocate(bytes, name); });
+  Expected<Activations> made = Activations::make(config, sequences, training, backend.activationType(),
+                                                 backend.headRows(), [&](const std::string &name, int64_t bytes) {
+                                                   state->allocatedBytes += bytes;
+                                                   return backend.allocate(bytes, name);
+                                                 });
   if (!made) return propagate(made);
   state->a = std::move(*made);
   if (Status status = state->fillTables(); !status) return propagate(status);

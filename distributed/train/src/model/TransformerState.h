@@ -18,6 +18,7 @@ struct Transformer::State {
   Backend &backend;
   int64_t sequences = 0;
   bool training = false;
+  int64_t allocatedBytes = 0;
   Activations a;
 
   State(const ModelConfig &config, Backend &backend) : config(config), index{config.layers}, backend(backend) {}

@@ -12,13 +12,16 @@
  *     tw_engine_finish_step(engine, tokens, &step, &report)
  *
  * The ranks find each other by the environment, as `tilewright launch` sets it. Functions return 0, or -1 with the
- * reason in tw_engine_last_error(), which is this thread's; a null engine is such an error. Structs that later versions
- * may extend begin with their own size: zero the struct and set struct_size. */
+ * reason in tw_engine_last_error(), which is this thread's. A null engine is an error, as is a value outside an enum.
+ *
+ * Options and the report begin with their own size, so that later versions may add fields: TW_INIT(&options) zeroes a
+ * struct and sets its size, tw_step_options_init() fills in a step's defaults. */
 #ifndef TILEWRIGHT_ENGINE_H
 #define TILEWRIGHT_ENGINE_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,46 +40,53 @@ typedef struct {
   double weight_decay;
 } tw_parameter;
 
-/* What is left 0 has its default. */
+/* tw_engine_options: what is left 0 has its default. A null pointer stands for all defaults. */
 typedef struct {
   size_t struct_size;
   const char *strategy; /* "zero1" (default), "bucketed", "overlap", "flat", "naive", "zero1-broadcast" */
   int64_t bucket_bytes; /* default 25 MiB */
-  tw_element_type parameter_type, gradient_type, reduction_type;
-  int32_t accumulation;   /* micro-batches a step, default 1 */
-  int32_t no_global_norm; /* updates need not wait for all gradients; no clipping */
-  tw_backend backend;     /* Gloo: memory is the host's. NCCL: a GPU's, the one of the local rank. */
-  void *host_stream;      /* NCCL: the CUstream that writes gradients, or null for one of the engine's own. */
+  int32_t parameter_type, gradient_type, reduction_type; /* tw_element_type */
+  int32_t accumulation;                                  /* micro-batches a step, default 1 */
+  int32_t no_global_norm;                                /* updates need not wait for all gradients; no clipping */
+  int32_t backend;   /* tw_backend. Gloo: memory is the host's. NCCL: a GPU's, the one of the local rank. */
+  void *host_stream; /* NCCL: the CUstream that writes gradients, or null for one of the engine's own. */
 } tw_engine_options;
 
 typedef struct {
   void *data;
   int64_t elements;
-  tw_element_type type;
-  int32_t add; /* An earlier micro-batch of this step has written it. */
+  int32_t type; /* tw_element_type */
+  int32_t add;  /* An earlier micro-batch of this step has written it. */
 } tw_gradient_view;
 
-/* Taken as they are: start from tw_step_options_init, which also sets struct_size. */
+/* Every field counts as it is, 0 too: start from tw_step_options_init(). A null pointer stands for all defaults. */
 typedef struct {
   size_t struct_size;
-  double learning_rate;         /* 0.001 at first; 0 leaves the parameters */
-  double beta1, beta2, epsilon; /* 0.9, 0.95, 1e-8 at first */
-  double max_norm;              /* 0: no clipping */
-  tw_non_finite non_finite;
+  double learning_rate; /* default 0.001; not negative */
+  double beta1, beta2;  /* defaults 0.9, 0.95; in [0, 1) */
+  double epsilon;       /* default 1e-8; above 0 */
+  double max_norm;      /* default 0: no clipping */
+  int32_t non_finite;   /* tw_non_finite, default TW_NON_FINITE_CONTINUE */
 } tw_step_options;
 
 typedef struct {
-  size_t struct_size; /* Set it before the call. */
+  size_t struct_size;
   double tokens, norm;
   int32_t skipped;
 } tw_step_report;
+
+#define TW_INIT(structure)                                                                                             \
+  ((void)memset((structure), 0, sizeof(*(structure))), (void)((structure)->struct_size = sizeof(*(structure))))
+
+/* Sets the fields that fit `struct_size` bytes, which is sizeof(tw_step_options), to their defaults. */
+int tw_step_options_init(tw_step_options *options, size_t struct_size);
 
 int tw_engine_create(const tw_engine_options *options, const tw_parameter *parameters, int32_t count,
                      tw_engine **engine);
 /* Between steps in order; in the middle of one the other ranks are told. Null is ignored. */
 void tw_engine_destroy(tw_engine *engine);
 
-/* -1 of a null engine. */
+/* -1 for a null engine. */
 int32_t tw_engine_rank(const tw_engine *engine);
 int32_t tw_engine_world_size(const tw_engine *engine);
 int64_t tw_engine_updates(const tw_engine *engine);
@@ -89,9 +99,6 @@ int tw_engine_wait_parameter(tw_engine *engine, int32_t i);
 int tw_engine_gradient(tw_engine *engine, int32_t i, tw_gradient_view *view);
 int tw_engine_grad_ready(tw_engine *engine, int32_t i);
 int tw_engine_end_micro_batch(tw_engine *engine);
-/* `struct_size`: sizeof(tw_step_options). */
-void tw_step_options_init(tw_step_options *options, size_t struct_size);
-/* Null options are those of tw_step_options_init; a null report is not written. */
 int tw_engine_finish_step(tw_engine *engine, double tokens, const tw_step_options *options, tw_step_report *report);
 int tw_engine_synchronize(tw_engine *engine);
 

@@ -32,7 +32,7 @@ struct StrategyOptions {
   int64_t bucketBytes = int64_t{25} << 20;
   ElementType parameterType = ElementType::F32; ///< F32, or BF16 with fp32 master weights.
   ElementType gradientType = ElementType::F32;  ///< What the host writes and accumulates: F32 or BF16.
-  ElementType reductionType = ElementType::F32; ///< What travels: F32 or BF16 (summed in fp32, rounded once).
+  ElementType reductionType = ElementType::F32; ///< What travels: F32 or BF16. Transports say how it is summed.
   int accumulation = 1;                         ///< Micro-batches a step.
   bool globalNorm = true;      ///< Compute the gradients' norm: needed for clipping; updates wait for all gradients.
   int hostSums = 0;            ///< Numbers of the host that are summed over the ranks with the tokens: a loss, say.

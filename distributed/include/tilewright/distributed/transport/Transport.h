@@ -12,7 +12,7 @@ struct Collective {
   OpKind kind = OpKind::AllReduce; ///< AllReduce ... Receive, with the meaning that OpKind gives them.
   void *data = nullptr;
   int64_t elements = 0;
-  ElementType type = ElementType::F32; ///< BF16 is summed in fp32 and rounded once.
+  ElementType type = ElementType::F32; ///< How sums of BF16 are rounded: each transport.
   int root = 0;                        ///< Broadcast.
   int peer = 0;                        ///< Send, Receive: offset to the other rank.
   std::string_view name;               ///< For errors.

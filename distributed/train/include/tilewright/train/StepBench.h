@@ -1,9 +1,8 @@
 // How long a training step takes under a strategy, and where: for benchmarks.
 #pragma once
 
-#include "tilewright/distributed/plan/PlanCost.h"
 #include "tilewright/distributed/transport/Transport.h"
-#include "tilewright/train/Transformer.h"
+#include "tilewright/train/AllocatedMemory.h"
 
 namespace tilewright::train {
 
@@ -36,12 +35,13 @@ struct StepBenchResult {
   double waitMs = 0;                ///< The rest of the step, median: communication that is not hidden, and the update.
   double communicationMs = 0;       ///< In collectives a step, hidden or not, on average.
   int64_t calls = 0, sentBytes = 0; ///< Collectives a step, and what this rank sends in them.
-  dist::MemoryByCategory memory;    ///< Of this rank, as planned.
+  dist::MemoryByCategory memory;    ///< Of this rank: allocatedMemory().
   double median() const;
 };
 
 /// Runs `warmup` and then `steps` steps of one micro-batch of `sequences` random sequences on this rank. All ranks of
-/// `transport` call it. `model` has room for the sequences.
+/// `transport` call it. `model` has room for the sequences; options.activationBytes are what it keeps, or it is an
+/// error.
 Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOptions &options, int64_t sequences,
                                      int64_t warmup, int64_t steps, dist::Transport &transport,
                                      dist::ComputeDevice &device);

@@ -47,6 +47,9 @@ struct TrainOptions {
   double rateAt(int64_t step) const;
   /// What a checkpoint remembers of the options, and a resumed training compares.
   std::map<std::string, std::string> notes() const;
+  /// What all ranks of a training must have alike: notes() but for paths, which may differ between machines, and what
+  /// decides which calls are made when.
+  std::map<std::string, std::string> common() const;
 };
 
 } // namespace tilewright::train

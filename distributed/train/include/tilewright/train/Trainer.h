@@ -2,9 +2,9 @@
 #pragma once
 
 #include "tilewright/distributed/checkpoint/Checkpoint.h"
+#include "tilewright/train/AllocatedMemory.h"
 #include "tilewright/train/SequenceOrder.h"
 #include "tilewright/train/TrainOptions.h"
-#include "tilewright/train/Transformer.h"
 #include <optional>
 
 namespace tilewright::train {
@@ -49,8 +49,8 @@ public:
   dist::Engine &engine() { return *steps; }
   Transformer &model() { return *transformer; }
   Backend &backend() { return *machine; }
-  /// By category, as planned for this rank.
-  dist::MemoryByCategory memory() const;
+  /// What this rank has allocated: allocatedMemory().
+  const dist::MemoryByCategory &memory() const { return allocated; }
   int64_t trainingTokens() const { return trainingTokenCount; }
   int64_t validationTokens() const { return validationTokenCount; }
 
@@ -58,8 +58,14 @@ private:
   Trainer(TrainOptions options, dist::Transport &transport, Backend &backend)
       : settings(std::move(options)), network(transport), machine(&backend) {}
   Status openData();
-  Status initialise(dist::ComputeDevice &device);
+  /// What all ranks must have alike.
+  std::map<std::string, std::string> commonOptions() const;
+  Status initialise();
   Status resume();
+  /// The options', and where in which data the training is.
+  std::map<std::string, std::string> notes() const;
+  /// Refuses another function of the same parameters; other options become changes().
+  Status compareWithSaved(const dist::CheckpointSummary &checkpoint);
   /// Sequences [first, first + count) of this rank in step `step` of the data.
   void share(int64_t &first, int64_t &count) const;
   Status readStep(int64_t step);
@@ -73,14 +79,12 @@ private:
   int64_t trainingTokenCount = 0, validationTokenCount = 0;
   std::unique_ptr<dist::Engine> steps;
   std::unique_ptr<Transformer> transformer;
+  dist::MemoryByCategory allocated;
   int64_t microSequences = 0;
   int64_t dataStep = 0; ///< Steps whose data has been used.
   std::vector<int32_t> tokens, targets, window;
   Status nextStatus;
   std::vector<OptionChange> changed;
 };
-
-/// The first rank's error, if any has one, on all of them. Every rank calls it.
-Status agree(dist::Transport &transport, const Status &own);
 
 } // namespace tilewright::train

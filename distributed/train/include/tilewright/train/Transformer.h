@@ -60,6 +60,8 @@ public:
   static int64_t activationBytes(const ModelConfig &config, int64_t sequences, bool training, const Backend &backend);
 
   const ModelConfig &config() const;
+  /// What create() has asked the backend for: activationBytes(), if that is right.
+  int64_t allocatedBytes() const;
 
   /// The sum of the targets' cross-entropies, in nats.
   Expected<double> loss(const Batch &batch, ParameterHost &host);

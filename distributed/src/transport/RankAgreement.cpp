@@ -1,4 +1,4 @@
-#include "RankAgreement.h"
+#include "tilewright/distributed/transport/RankAgreement.h"
 #include <fmt/format.h>
 
 namespace tilewright::dist {
