@@ -67,15 +67,18 @@ TEST_CASE("a process meets twice over the socket that it inherited; a number tha
       if (int code = meetOthers(job, say)) return code;
     return 0;
   }));
-  allMeet(RankProcesses(2, [](JobEnvironment job, const Say &say) {
-    int ends[2];
-    if (job.rank == 0) {
-      close(job.rendezvousSocket);
-      if (pipe(ends) != 0 || dup2(ends[0], job.rendezvousSocket) < 0) return 3;
-    }
-    if (int code = meetOthers(job, say)) return code;
-    return job.rank != 0 || fcntl(job.rendezvousSocket, F_GETFD) >= 0 ? 0 : 4;
-  }));
+  for (bool isPipe : {true, false}) { // or it listens on another port
+    auto another = openRendezvousPort("127.0.0.1", 0);
+    REQUIRE(another);
+    close(another->socket);
+    allMeet(RankProcesses(2, [&](JobEnvironment job, const Say &say) {
+      job.masterPort = another->port;
+      int ends[2];
+      if (job.rank == 0 && isPipe && (pipe(ends) != 0 || dup2(ends[0], job.rendezvousSocket) < 0)) return 3;
+      if (int code = meetOthers(job, say)) return code;
+      return job.rank != 0 || fcntl(job.rendezvousSocket, F_GETFD) >= 0 ? 0 : 4;
+    }));
+  }
 }
 
 TEST_CASE("a hello that is no hello is refused in words, not by rank 0's end") {
