@@ -56,7 +56,6 @@ void strike(Strategy strategy, int signal, Moment moment) {
       3, [&](const JobEnvironment &e, const Say &say) { return trainUntilStruck(e, say, strategy, kVictim, moment); },
       signal == SIGSTOP ? std::chrono::milliseconds(700) : std::chrono::milliseconds(20000));
   REQUIRE(job.hear(kVictim) == "here\n");
-  const auto start = std::chrono::steady_clock::now();
   kill(job.pid(kVictim), signal);
   for (size_t rank : {size_t{0}, size_t{2}}) {
     const RankResult &result = job.waitFor(rank);
@@ -65,7 +64,6 @@ void strike(Strategy strategy, int signal, Moment moment) {
                       std::string::npos,
                   result.said);
   }
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
   kill(job.pid(kVictim), SIGKILL);
 }
 

@@ -34,8 +34,8 @@ TEST_CASE("one process alone needs no variables") {
 
 TEST_CASE("RANK and its like come before Open MPI's and SLURM's") {
   std::map<std::string, std::string> variables = {
-      {"MASTER_PORT", "4000"},       {"TILEWRIGHT_JOB_TOKEN", "t"},        {"OMPI_COMM_WORLD_RANK", "2"},
-      {"OMPI_COMM_WORLD_SIZE", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},  {"SLURM_PROCID", "3"},
+      {"MASTER_PORT", "4000"},       {"TILEWRIGHT_JOB_TOKEN", "t"},         {"OMPI_COMM_WORLD_RANK", "2"},
+      {"OMPI_COMM_WORLD_SIZE", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},   {"SLURM_PROCID", "3"},
       {"SLURM_NTASKS", "4"},         {"TILEWRIGHT_NETWORK_TIMEOUT", "2.5"}, {"TILEWRIGHT_HANG_TIMEOUT", "60"}};
   auto job = parse(variables);
   REQUIRE(job);
