@@ -89,17 +89,17 @@ Status Engine::start() {
   const PlanBuffer &buffer = plan().buffers[static_cast<size_t>(parameterBuffer)];
   const Collective all{OpKind::Broadcast,   executor->data(parameterBuffer), buffer.elementsOn(0), buffer.type, 0, 0,
                        "initial parameters"};
-  if (Status status = device.synchronize(); !status) return status; // the host's values are there
+  if (Status status = told(device.synchronize()); !status) return status; // the host's values are there
   if (Status status = transport.run(all); !status) return status;
-  if (Status status = device.synchronize(); !status) return status;
+  if (Status status = told(device.synchronize()); !status) return status;
   for (const StepOp &op : plan().ops) {
     if (op.kind != OpKind::AdamW || op.uses.size() < 6 || (op.rank >= 0 && op.rank != transport.rank())) continue;
     const Operand operands[] = {executor->operand(op.uses[2].span), executor->operand(op.uses[5].span)};
-    if (Status status = device.run(Lane::Compute, {OpKind::Convert, operands, {}, nullptr, plan().worldSize, -1});
+    if (Status status = told(device.run(Lane::Compute, {OpKind::Convert, operands, {}, nullptr, plan().worldSize, -1}));
         !status)
       return status;
   }
-  if (Status status = device.synchronize(); !status) return status;
+  if (Status status = told(device.synchronize()); !status) return status;
   started = true;
   return transport.status();
 }
@@ -198,7 +198,7 @@ Expected<StepReport> Engine::finishStep(double tokens, StepSettings settings, st
 
 Status Engine::synchronize() {
   if (Status s = executor->drain(); !s) return s;
-  if (Status s = device.synchronize(); !s) return s;
+  if (Status s = told(device.synchronize()); !s) return s;
   return transport.status();
 }
 
