@@ -26,7 +26,8 @@ std::optional<sockaddr_in> addressBy(int (*query)(int, sockaddr *, socklen_t *),
 }
 
 int portOf(const std::vector<char> &gloosAddress) {
-  const sockaddr_storage &storage = gloo::transport::tcp::Address(gloosAddress).getSockaddr();
+  const gloo::transport::tcp::Address address(gloosAddress);
+  const sockaddr_storage &storage = address.getSockaddr();
   return storage.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in &>(storage).sin_port) : 0;
 }
 
