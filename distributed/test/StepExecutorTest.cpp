@@ -168,7 +168,7 @@ TEST_CASE("an error of the device is told to the other ranks, whichever call mee
   device.failsToWait = true;
   auto executor = StepExecutor::create(plan, transport, device);
   REQUIRE(executor);
-  REQUIRE(hostStep(**executor)); // no event is another lane's yet
+  (void)hostStep(**executor); // the communication thread may meet it first
   CHECK_FALSE((*executor)->runCompute({}));
   CHECK(journal.find("abort: the device lost an event") >= 0);
 }
