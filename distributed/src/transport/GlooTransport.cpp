@@ -43,10 +43,16 @@ public:
   }
 
   Status run(const Collective &c) override {
-    if (Status status = group->status(); !status) return release(status);
+    const std::string operation = fmt::format("{} {} (operation {})", toString(c.kind), c.name, sequence);
+    if (Status status = group->status(); !status) {
+      // What failed while nothing was under way names no operation: this is the one that notices.
+      std::string &message = status.error().message;
+      if (message.find("(operation ") == std::string::npos) message = operation + ": " + message;
+      return release(status);
+    }
     if (ranks == 1) return {};
     SigpipeBlock block;
-    group->begin(fmt::format("{} {} (operation {})", toString(c.kind), c.name, sequence));
+    group->begin(operation);
     Status status = dispatch(c);
     group->end();
     ++sequence;
