@@ -10,7 +10,7 @@ struct TileGrid {
   int tiles;        ///< q tiles of a head
   int columns;      ///< batch * heads
   int heads;
-  int sectionHeads; ///< Longest first: heads (of batch * heads) whose tiles are sorted together. Their K and V fit L2.
+  int sectionHeads; ///< Longest first: heads (of batch * heads) whose tiles are sorted together.
   UInt32 *tickets;  ///< Dynamic order: numbers drawn so far beyond the grid's own, and blocks that are done; both are
                     ///< left at 0. Null: tiles are dealt in rounds of as many as there are blocks.
 };

@@ -1,23 +1,12 @@
 #include "StandardAttention.h"
 
-#include "tilewright/cuda/DynamicLibrary.h"
-
 namespace tilewright::tool {
 
 Expected<StandardAttention> StandardAttention::open() {
-  cuda::LibrarySearch search;
-  search.what = "OpenBLAS";
-  search.names = {"libopenblas.so.0", "libopenblas.so"};
-  search.hint = "Debian: apt-get install libopenblas0-pthread";
-  Expected<cuda::DynamicLibrary> library = cuda::DynamicLibrary::open(search);
-  if (!library) return propagate(library);
+  Expected<OpenBlas> blas = OpenBlas::open();
+  if (!blas) return propagate(blas);
   StandardAttention attention;
-  attention.sgemm = reinterpret_cast<Sgemm>(library->symbol("cblas_sgemm"));
-  attention.setThreads = reinterpret_cast<void (*)(int)>(library->symbol("openblas_set_num_threads"));
-  auto config = reinterpret_cast<const char *(*)()>(library->symbol("openblas_get_config"));
-  if (!attention.sgemm || !attention.setThreads || !config)
-    return fail(Stage::Load, library->path() + " has no cblas_sgemm or openblas_set_num_threads", search.hint);
-  attention.description = config();
+  attention.blas = std::move(*blas);
   return attention;
 }
 
@@ -29,7 +18,7 @@ void StandardAttention::head(const StandardProblem &p, int64_t head, float *scor
   constexpr int kRowMajor = 101, kNoTrans = 111, kTrans = 112;
   int n = static_cast<int>(p.seq), d = static_cast<int>(p.dim);
   int64_t offset = head * p.seq * p.dim;
-  sgemm(kRowMajor, kNoTrans, kTrans, n, n, d, p.scale, p.q + offset, d, p.k + offset, d, 0, scores, n);
+  blas.sgemm(kRowMajor, kNoTrans, kTrans, n, n, d, p.scale, p.q + offset, d, p.k + offset, d, 0, scores, n);
   auto rows = [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       softmaxRow(scores + r * p.seq, p.causal ? r + 1 : p.seq, p.seq);
@@ -41,19 +30,19 @@ void StandardAttention::head(const StandardProblem &p, int64_t head, float *scor
     });
   else
     rows(0, p.seq);
-  sgemm(kRowMajor, kNoTrans, kNoTrans, n, d, n, 1, scores, n, p.v + offset, d, 0, p.o + offset, d);
+  blas.sgemm(kRowMajor, kNoTrans, kNoTrans, n, d, n, 1, scores, n, p.v + offset, d, 0, p.o + offset, d);
 }
 
 void StandardAttention::run(const StandardProblem &problem, Threading threading, ThreadPool &pool) {
   size_t needed = static_cast<size_t>(scoreBytes(problem, threading, pool.threads()) / 4);
   if (memory.size() < needed) memory.resize(needed);
   if (threading == Threading::Inside) {
-    setThreads(pool.threads());
+    blas.setThreads(pool.threads());
     for (int64_t h = 0; h < problem.heads; ++h)
       head(problem, h, memory.data(), &pool);
     return;
   }
-  setThreads(1);
+  blas.setThreads(1);
   std::atomic<int64_t> participants{0};
   pool.run(problem.heads, 1, [&](ChunkQueue &chunks) {
     float *own = memory.data() + participants.fetch_add(1) * problem.seq * problem.seq;

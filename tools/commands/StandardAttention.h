@@ -3,7 +3,7 @@
 // that under a causal mask touches only what is visible, and the better of two ways to use the threads.
 #pragma once
 
-#include "tilewright/Error.h"
+#include "tilewright/OpenBlas.h"
 #include "tilewright/ThreadPool.h"
 #include <vector>
 
@@ -32,16 +32,12 @@ public:
   /// Bytes of score matrices that run() holds at a time.
   static int64_t scoreBytes(const StandardProblem &problem, Threading threading, int threads);
   /// "OpenBLAS 0.3.21 ... SkylakeX"
-  const std::string &library() const { return description; }
+  const std::string &library() const { return blas.description; }
 
 private:
-  using Sgemm = void (*)(int order, int transA, int transB, int m, int n, int k, float alpha, const float *a, int lda,
-                         const float *b, int ldb, float beta, float *c, int ldc);
   void head(const StandardProblem &problem, int64_t head, float *scores, ThreadPool *pool) const;
 
-  Sgemm sgemm = nullptr;
-  void (*setThreads)(int) = nullptr;
-  std::string description;
+  OpenBlas blas;
   std::vector<float> memory;
 };
 

@@ -65,8 +65,8 @@ private:
   /// Maxima first, then exponentials: right for every tile.
   void exactSoftmax();
   /// Exponentials relative to the maxima so far, and the exact way only if they outgrew those.
-  mlir::Value sumBound();
   void lazySoftmax();
+  mlir::Value sumBound();
   void finishTile();
   Value keyDescriptor();
   Value valueDescriptor();

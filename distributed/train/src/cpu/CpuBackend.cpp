@@ -6,12 +6,12 @@
 namespace tilewright::train {
 
 Expected<std::unique_ptr<Backend>> cpuBackend(std::shared_ptr<Context> context, ThreadPool &pool) {
-  Expected<Blas> blas = Blas::open();
+  Expected<OpenBlas> blas = OpenBlas::open();
   if (!blas) return propagate(blas);
   return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(std::move(*blas), std::move(context), pool));
 }
 
-CpuBackend::CpuBackend(Blas blas, std::shared_ptr<Context> context, ThreadPool &pool)
+CpuBackend::CpuBackend(OpenBlas blas, std::shared_ptr<Context> context, ThreadPool &pool)
     : blas(std::move(blas)), context(std::move(context)), pool(pool), loops(RowLoops::get()) {
   this->blas.setThreads(pool.threads());
 }

@@ -1,8 +1,8 @@
 // The host's backend, in parts: products (CpuMatmul), layers (CpuLayers), attention (CpuAttention).
 #pragma once
 
-#include "Blas.h"
 #include "RowLoops.h"
+#include "tilewright/OpenBlas.h"
 #include "tilewright/tensor/AlignedBuffer.h"
 #include "tilewright/train/CpuBackend.h"
 #include <map>
@@ -13,7 +13,7 @@ namespace tilewright::train {
 
 class CpuBackend final : public Backend {
 public:
-  CpuBackend(Blas blas, std::shared_ptr<Context> context, ThreadPool &pool);
+  CpuBackend(OpenBlas blas, std::shared_ptr<Context> context, ThreadPool &pool);
 
   ElementType activationType() const override { return ElementType::F32; }
   int64_t headRows() const override { return 256; }
@@ -56,7 +56,7 @@ private:
   Expected<Kernel> kernel(const AttentionShape &shape, KernelRole role);
   static KernelArgs arguments(const AttentionShape &shape, const AttentionTensors &tensors);
 
-  Blas blas;
+  OpenBlas blas;
   std::shared_ptr<Context> context;
   ThreadPool &pool;
   const RowLoops &loops;

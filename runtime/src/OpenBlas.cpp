@@ -1,16 +1,16 @@
-#include "Blas.h"
+#include "tilewright/OpenBlas.h"
 #include "tilewright/cuda/DynamicLibrary.h"
 
-namespace tilewright::train {
+namespace tilewright {
 
-Expected<Blas> Blas::open() {
+Expected<OpenBlas> OpenBlas::open() {
   cuda::LibrarySearch search;
   search.what = "OpenBLAS";
   search.names = {"libopenblas.so.0", "libopenblas.so"};
   search.hint = "Debian: apt-get install libopenblas0-pthread";
   Expected<cuda::DynamicLibrary> library = cuda::DynamicLibrary::open(search);
   if (!library) return propagate(library);
-  Blas blas;
+  OpenBlas blas;
   blas.sgemm = reinterpret_cast<Sgemm>(library->symbol("cblas_sgemm"));
   blas.setThreads = reinterpret_cast<void (*)(int)>(library->symbol("openblas_set_num_threads"));
   auto config = reinterpret_cast<const char *(*)()>(library->symbol("openblas_get_config"));
@@ -20,4 +20,4 @@ Expected<Blas> Blas::open() {
   return blas;
 }
 
-} // namespace tilewright::train
+} // namespace tilewright
