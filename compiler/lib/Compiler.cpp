@@ -22,6 +22,7 @@ ScheduleSm90Options sm90OptionsOf(const KernelPlan &plan) {
   options.overlapsWithin = overlapsWithin(plan.schedule.overlap);
   options.overlapsBetween = overlapsBetween(plan.schedule.overlap);
   options.longestFirst = plan.schedule.order == Order::LongestFirst;
+  options.packedHeads = packedHeads(plan.schedule, plan.problem);
   options.rescaleThreshold = plan.schedule.rescaleThreshold;
   return options;
 }
@@ -34,6 +35,7 @@ Expected<GeneratedCode> generateCuda(ModuleOp module, const KernelPlan &plan, co
   options.minBlocks = plan.schedule.blocksPerSM;
   options.longestFirst = plan.schedule.order == Order::LongestFirst;
   options.rescaleThreshold = plan.schedule.rescaleThreshold;
+  options.packedHeads = packedHeads(plan.schedule, plan.problem);
   if (plan.role == KernelRole::Fused) options.rowWarpsOfDQ = plan.schedule.rowWarpsOfDQ(plan.problem);
   Status ran;
   if (familyOf(plan.problem, plan.target, plan.role) == KernelFamily::Sm90)

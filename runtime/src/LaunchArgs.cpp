@@ -74,8 +74,8 @@ Status checkPartials(const float *data, KernelRole role) {
 
 int64_t partialsBytes(const KernelPlan &plan, const KernelArgs &args) {
   if (plan.schedule.splitKV == 1) return 0;
-  const int64_t tile = plan.schedule.tileQ, rows = (std::max(args.seqQ, 0) + tile - 1) / tile * tile;
-  return int64_t{std::max(args.batch, 0)} * std::max(args.headsQ, 0) * rows * plan.schedule.splitKV *
+  const QueryTiles q = queryTiles(plan.schedule, plan.problem, std::max(args.seqQ, 0), std::max(args.headsQ, 0));
+  return int64_t{std::max(args.batch, 0)} * q.heads * q.tiles * plan.schedule.tileQ * plan.schedule.splitKV *
          (plan.problem.dimV + 2) * 4;
 }
 
@@ -104,9 +104,10 @@ Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args) {
   if (Status status = checkSize("query length", args.seqQ, kMaxSequence); !status) return propagate(status);
   if (Status status = checkSize("kv length", args.seqKV, kMaxSequence); !status) return propagate(status);
 
+  const QueryTiles q = queryTiles(plan.schedule, plan.problem, args.seqQ, args.headsQ);
   const bool overKV = ownsKV(plan.role);
-  const int64_t rows = overKV ? args.seqKV : args.seqQ, tile = overKV ? plan.schedule.tileKV : plan.schedule.tileQ,
-                heads = overKV ? args.headsKV : args.headsQ, tiles = (rows + tile - 1) / tile;
+  const int64_t tileKV = plan.schedule.tileKV, tiles = overKV ? (args.seqKV + tileKV - 1) / tileKV : q.tiles,
+                heads = overKV ? args.headsKV : q.heads;
   const int64_t parts = plan.role == KernelRole::Forward ? plan.schedule.splitKV : 1;
   int64_t blocks = 0;
   if (__builtin_mul_overflow(tiles * heads, args.batch * parts, &blocks) || blocks > kMaxBlocks)

@@ -14,9 +14,9 @@ namespace {
 constexpr int64_t kSectionBytes = int64_t{32} << 20;
 constexpr int64_t kStreamedHeads = 33, kLongSequence = 2048;
 
-/// Heads of a section: whole groups of those that share K and V, in sections of one size.
-int32_t sectionHeads(const KernelArgs &args, int64_t headBytes) {
-  const int64_t group = args.headsQ / args.headsKV, columns = int64_t{args.batch} * args.headsKV;
+/// Heads of a section: whole groups of `group` that share K and V, in sections of one size.
+int32_t sectionHeads(const KernelArgs &args, int64_t group, int64_t headBytes) {
+  const int64_t columns = int64_t{args.batch} * args.headsKV;
   int64_t most = std::max<int64_t>(1, kSectionBytes / std::max<int64_t>(1, headBytes));
   if (args.seqKV >= kLongSequence) most = std::max(most, kStreamedHeads / group);
   const int64_t sections = (columns + most - 1) / most;
@@ -68,22 +68,59 @@ uint32_t *Sm90Launcher::ticketsFor(void *stream) const {
   return nullptr;
 }
 
-Status Sm90Launcher::encode(Sm90Launch::TensorMap &map, const char *name, const TensorRef &tensor, int64_t dim,
-                            int64_t rows, int64_t heads, int64_t batch, uint32_t boxRows) const {
-  const uint64_t extents[] = {static_cast<uint64_t>(dim), static_cast<uint64_t>(std::max<int64_t>(rows, 1)),
-                              static_cast<uint64_t>(heads), static_cast<uint64_t>(batch)};
-  // An axis of one entry is never stepped along, so its stride is free; the driver wants a multiple of 16 all the same.
-  auto bytes = [](int64_t extent, int64_t stride) { return extent > 1 ? static_cast<uint64_t>(stride) * 2 : 16; };
-  const uint64_t strides[] = {bytes(rows, tensor.rowStride), bytes(heads, tensor.headStride),
-                              bytes(batch, tensor.batchStride)};
-  const uint32_t box[] = {kChunkColumns, boxRows, 1, 1}, steps[] = {1, 1, 1, 1};
+Status Sm90Launcher::encode(Sm90Launch::TensorMap &map, const char *name, const void *data, int64_t dim,
+                            std::span<const Axis> axes) const {
+  constexpr size_t mostAxes = 5; // TMA's
+  uint64_t extents[mostAxes] = {static_cast<uint64_t>(dim)}, strides[mostAxes] = {};
+  uint32_t box[mostAxes] = {kChunkColumns}, steps[mostAxes] = {1, 1, 1, 1, 1};
+  for (size_t i = 0; i < axes.size(); ++i) {
+    extents[i + 1] = static_cast<uint64_t>(std::max<int64_t>(axes[i].extent, 1));
+    // An axis of one entry is never stepped along, so its stride is free; the driver wants a multiple of 16 all the
+    // same.
+    strides[i] = axes[i].extent > 1 ? static_cast<uint64_t>(axes[i].stride) * 2 : 16;
+    box[i + 1] = axes[i].box;
+  }
   const int type = plan.problem.dtype == DType::BF16 ? kBFloat16 : kFloat16;
-  const int code = device->api().tensorMapEncodeTiled(&map, type, 4, tensor.data, extents, strides, box, steps,
-                                                      kNoInterleave, kSwizzle128, kPromote256, 0);
+  const int code =
+      device->api().tensorMapEncodeTiled(&map, type, static_cast<unsigned>(axes.size() + 1), const_cast<void *>(data),
+                                         extents, strides, box, steps, kNoInterleave, kSwizzle128, kPromote256, 0);
   if (code == cuda::kSuccess) return {};
-  return device->driver().check(code, Stage::Launch,
-                                fmt::format("describe {} ({} x {} x {} x {}, strides {}, {}, {} bytes) to TMA for",
-                                            name, batch, heads, rows, dim, strides[2], strides[1], strides[0]));
+  std::string text;
+  for (size_t i = axes.size(); i-- > 0;)
+    text += fmt::format("{} (stride {} bytes) x ", axes[i].extent, strides[i]);
+  return device->driver().check(code, Stage::Launch, fmt::format("describe {}, {}{}, to TMA for", name, text, dim));
+}
+
+Status Sm90Launcher::encodeTensors(Sm90Launch &launch, const KernelArgs &args) const {
+  const Problem &problem = plan.problem;
+  const Schedule &schedule = plan.schedule;
+  const auto tileQ = static_cast<uint32_t>(schedule.tileQ), tileKV = static_cast<uint32_t>(schedule.tileKV);
+  // Rows of a head, heads, batch entries.
+  auto rowsOf = [&](const TensorRef &tensor, int64_t rows, int64_t heads, uint32_t boxRows) {
+    return std::array<Axis, 3>{Axis{rows, tensor.rowStride, boxRows}, Axis{heads, tensor.headStride},
+                               Axis{args.batch, tensor.batchStride}};
+  };
+  const int64_t packed = packedHeads(schedule, problem);
+  Status status;
+  if (packed > 1) { // the heads of a group lie side by side in a tile (templates/sm90/PackedRows.cuh)
+    const auto heads = static_cast<uint32_t>(packed);
+    const Axis axes[] = {{packed, args.q.headStride, heads},
+                         {args.seqQ, args.q.rowStride, tileQ / heads},
+                         {args.headsKV, args.q.headStride * packed},
+                         {args.batch, args.q.batchStride}};
+    status = encode(launch.q, "q", args.q.data, problem.dimQK, axes);
+  } else {
+    status = encode(launch.q, "q", args.q.data, problem.dimQK, rowsOf(args.q, args.seqQ, args.headsQ, tileQ));
+  }
+  if (!status) return status;
+  // Without keys K and V may have no memory; their maps are then never used, but must be valid.
+  const TensorRef &k = args.seqKV ? args.k : args.q, &v = args.seqKV ? args.v : args.q;
+  status = encode(launch.k, "k", k.data, problem.dimQK, rowsOf(k, args.seqKV, args.headsKV, tileKV));
+  if (!status) return status;
+  status = encode(launch.v, "v", v.data, problem.dimV, rowsOf(v, args.seqKV, args.headsKV, tileKV));
+  // Packed and split kernels store O by themselves.
+  if (!status || packed > 1 || schedule.splitKV > 1) return status;
+  return encode(launch.o, "o", args.o.data, problem.dimV, rowsOf(args.o, args.seqQ, args.headsQ, kWarpBoxRows));
 }
 
 Expected<Sm90Launcher::Launch> Sm90Launcher::describe(void *stream, int64_t tiles, const KernelArgs &args) const {
@@ -94,23 +131,14 @@ Expected<Sm90Launcher::Launch> Sm90Launcher::describe(void *stream, int64_t tile
     return propagate(status);
   Launch made;
   Sm90Launch &launch = made.parameter;
-  const auto tileQ = static_cast<uint32_t>(schedule.tileQ), tileKV = static_cast<uint32_t>(schedule.tileKV);
-  // Without keys K and V may have no memory; their maps are then never used, but must be valid.
-  const TensorRef &k = args.seqKV ? args.k : args.q, &v = args.seqKV ? args.v : args.o;
-  if (Status status = encode(launch.q, "q", args.q, problem.dimQK, args.seqQ, args.headsQ, args.batch, tileQ); !status)
-    return propagate(status);
-  if (Status status = encode(launch.k, "k", k, problem.dimQK, args.seqKV, args.headsKV, args.batch, tileKV); !status)
-    return propagate(status);
-  if (Status status = encode(launch.v, "v", v, problem.dimV, args.seqKV, args.headsKV, args.batch, tileKV); !status)
-    return propagate(status);
-  if (Status status = encode(launch.o, "o", args.o, problem.dimV, args.seqQ, args.headsQ, args.batch, kWarpBoxRows);
-      !status)
-    return propagate(status);
+  if (Status status = encodeTensors(launch, args); !status) return propagate(status);
 
-  launch.columns = args.batch * args.headsQ;
-  launch.tiles = static_cast<int32_t>(tiles / launch.columns);
-  launch.heads = args.headsQ;
-  launch.sectionHeads = sectionHeads(args, int64_t{args.seqKV} * (problem.dimQK + problem.dimV) * 2);
+  const QueryTiles q = queryTiles(schedule, problem, args.seqQ, args.headsQ);
+  launch.tiles = static_cast<int32_t>(q.tiles);
+  launch.heads = static_cast<int32_t>(q.heads);
+  launch.columns = args.batch * launch.heads;
+  launch.sectionHeads =
+      sectionHeads(args, q.heads / args.headsKV, int64_t{args.seqKV} * (problem.dimQK + problem.dimV) * 2);
   int64_t blocks = std::min<int64_t>(tiles, device->info().smCount);
   if (schedule.order == Order::LongestFirst) {
     launch.tickets = ticketsFor(stream);

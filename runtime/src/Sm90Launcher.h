@@ -9,6 +9,7 @@
 #include "tilewright/plan/KernelPlan.h"
 #include <array>
 #include <atomic>
+#include <span>
 
 namespace tilewright {
 
@@ -31,8 +32,14 @@ private:
 
   /// Tickets that no other launch in flight draws from; null where there are none.
   uint32_t *ticketsFor(void *stream) const;
-  Status encode(Sm90Launch::TensorMap &map, const char *name, const TensorRef &tensor, int64_t dim, int64_t rows,
-                int64_t heads, int64_t batch, uint32_t boxRows) const;
+  /// An axis of a tensor, outward from its rows' elements.
+  struct Axis {
+    int64_t extent, stride; ///< In elements
+    uint32_t box = 1;       ///< Entries that a copy moves at once.
+  };
+  Status encode(Sm90Launch::TensorMap &map, const char *name, const void *data, int64_t dim,
+                std::span<const Axis> axes) const;
+  Status encodeTensors(Sm90Launch &launch, const KernelArgs &args) const;
 
   /// Launches on one stream follow one another, so a stream's launches share a place. 64 bytes each.
   static constexpr int kPlaces = 128;

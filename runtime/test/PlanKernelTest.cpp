@@ -30,7 +30,7 @@ template <class Change> std::string textWith(Change change, KernelRole role = Ke
 TEST_CASE("canonical text is stable and readable") {
   CHECK(plan().canonicalText() ==
         "role=forward\ntarget=sm_80\n"
-        "schedule=tile_q=128,tile_kv=32,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,overlap=none,split_kv=1,"
+        "schedule=tile_q=128,tile_kv=32,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,overlap=none,split_kv=1,pack_heads=false,"
         "rescale_threshold=8\n"
         "dim_qk=128\ndim_v=128\ndtype=bf16\ngroup=4\nmask=\nscore=\ntables=\n");
 }

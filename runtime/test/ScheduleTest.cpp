@@ -2,6 +2,7 @@
 #include "tilewright/plan/KernelPlan.h"
 #include <cmath>
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 using namespace tilewright;
 
@@ -173,9 +174,11 @@ TEST_CASE("keys are split by the cpu's forward, and merge follows it") {
         "plan: schedule of merge: split_kv: expected at least 2, found 1\n  hint: a forward in one part leaves nothing "
         "to merge");
   CHECK(contains(errorOf(split, problem, "cpu", KernelRole::DQ), "split_kv: only forward splits its keys, found 4"));
-  CHECK(errorOf({.splitKV = 4}, problem, "sm_90a") ==
-        "plan: schedule of forward: split_kv: a block of a sm_90a kernel visits all keys of its queries (1), found 4\n"
-        "  hint: leave it out; --target cpu splits keys");
+  CHECK(errorOf({.splitKV = 4}, problem, "sm_90") ==
+        "plan: schedule of forward: split_kv: a block of a sm_90 kernel visits all keys of its queries (1), found 4\n"
+        "  hint: leave it out; sm_90a in bf16 and fp16, and the cpu target, split keys");
+  CHECK(errorOf({.splitKV = 4}, problem, "sm_90a") == "");
+  CHECK(contains(errorOf({.splitKV = 4}, problemOf(64, 64, DType::F32), "sm_90a"), "visits all keys"));
   auto overrides = ScheduleOverrides::parse("forward.split_kv=6,forward.tile_q=32");
   REQUIRE(overrides);
   auto merge = KernelPlan::make(problem, Target::hostCpu(), KernelRole::Merge, *overrides);
@@ -184,6 +187,45 @@ TEST_CASE("keys are split by the cpu's forward, and merge follows it") {
   CHECK(merge->schedule.tileQ == 32);
   CHECK((forwardRoles(split) == std::vector{KernelRole::Forward, KernelRole::Merge}));
   CHECK((forwardRoles(Schedule{}) == std::vector{KernelRole::Forward}));
+}
+
+TEST_CASE("heads that share keys share tiles on sm_90a") {
+  Problem problem = problemOf(64, 64);
+  problem.headsQ = 12, problem.headsKV = 4;
+  const Schedule packed{.tileQ = 64, .warps = 4, .packHeads = true};
+  CHECK(errorOf(packed, problem, "sm_90a") == "");
+  CHECK(contains(errorOf(packed, problem, "sm_90"), "pack_heads: expected false, found true"));
+  CHECK(contains(errorOf({.stages = 1, .warps = 1, .packHeads = true}, problem, "cpu"), "pack_heads: expected false"));
+  CHECK((queryTiles(packed, problem, 50, 12).positions == 21));
+  CHECK((queryTiles(packed, problem, 50, 12).tiles == 3));
+  CHECK((queryTiles(packed, problem, 50, 12).heads == 4));
+  problem.score = "s + h";
+  CHECK(errorOf(packed, problem, "sm_90a") == "");
+  problem.mask = "k <= q + h";
+  CHECK(contains(errorOf(packed, problem, "sm_90a"), "pack_heads: the mask differs between heads"));
+  problem.mask = "";
+  problem.headsQ = 4;
+  CHECK(contains(errorOf(packed, problem, "sm_90a"), "expected 2 to tile_q=64 query heads a kv head, found 1"));
+  problem.headsQ = 4 * 65;
+  CHECK(contains(errorOf(packed, problem, "sm_90a"), "found 65"));
+}
+
+TEST_CASE("decoding on sm_90a packs heads and fills the SMs") {
+  const Target hopper = Target::parse("sm_90a").value();
+  Problem problem = problemOf(128, 128, DType::BF16, 65536);
+  problem.seqQ = 1, problem.batch = 4, problem.headsQ = 96, problem.headsKV = 8;
+  auto defaults = [&] { return Schedule::defaultFor(problem, hopper, KernelRole::Forward); };
+  CHECK(defaults().packHeads);
+  CHECK(defaults().splitKV == 4); // 32 tiles, 132 SMs
+  problem.headsQ = 8;
+  CHECK_FALSE(defaults().packHeads);
+  CHECK(defaults().splitKV == 4);
+  problem.batch = 64; // 512 tiles
+  CHECK(defaults().splitKV == 1);
+  problem.seqQ = 64, problem.headsQ = 64, problem.batch = 1; // tiles of one head are full
+  CHECK_FALSE(defaults().packHeads);
+  problem.seqKV = 512; // too short to be cut
+  CHECK(defaults().splitKV == 1);
 }
 
 TEST_CASE("few queries over many keys keep all threads busy") {
@@ -258,6 +300,24 @@ TEST_CASE("overrides set fields for all kernels or for one") {
   CHECK(ScheduleOverrides::parse("  ")->empty());
 }
 
+TEST_CASE("overrides as JSON mean what their text does") {
+  auto read = [](const char *text) { return ScheduleOverrides::fromJson(nlohmann::json::parse(text)); };
+  auto overrides = read(R"({"tile_q": 128, "dkv.tile_q": 32, "rescale_threshold": 8.5, "backward": "two_kernel"})");
+  REQUIRE(overrides);
+  Schedule forward, dkv;
+  REQUIRE(overrides->apply(KernelRole::Forward, forward));
+  REQUIRE(overrides->apply(KernelRole::DKV, dkv));
+  CHECK(forward.tileQ == 128);
+  CHECK(forward.rescaleThreshold == 8.5);
+  CHECK(dkv.tileQ == 32);
+  CHECK((overrides->backward() == Backward::TwoKernel));
+  CHECK(read("{}")->empty());
+  CHECK(contains(read("[1]").error().text(), "expected an object"));
+  CHECK(contains(read(R"({"tile_q": [64]})").error().text(), "tile_q"));
+  CHECK(contains(read(R"({"tile_q=64,warps": 2})").error().text(), "tile_q=64,warps"));
+  CHECK(contains(read(R"({"tile": 64})").error().text(), "unknown field \"tile\""));
+}
+
 TEST_CASE("overrides that say nothing sensible are refused") {
   auto error = [](std::string_view text) {
     auto overrides = ScheduleOverrides::parse(text);
@@ -265,7 +325,7 @@ TEST_CASE("overrides that say nothing sensible are refused") {
   };
   CHECK(contains(error("tile=64"), "unknown field \"tile\""));
   CHECK(contains(error("tile=64"),
-                 "tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, split_kv, rescale_threshold"));
+                 "tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, split_kv, pack_heads, rescale_threshold"));
   CHECK(contains(error("forward.tile=64"), "unknown field \"tile\""));
   CHECK(contains(error("fwd.tile_q=64"), "expected forward, delta, dq, dkv, fused, convert or merge, found \"fwd\""));
   CHECK(contains(error("tile_q"), "expected field=value, found \"tile_q\""));
@@ -303,9 +363,9 @@ TEST_CASE("fields left open follow those that are set") {
 
 TEST_CASE("canonical text shows every field") {
   CHECK(Schedule{}.canonicalText() ==
-        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=plain,overlap=none,split_kv=1,"
+        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=plain,overlap=none,split_kv=1,pack_heads=false,"
         "rescale_threshold=0");
   CHECK(Schedule{.order = Order::LongestFirst, .rescaleThreshold = 8.5}.canonicalText() ==
-        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=longest_first,overlap=none,split_kv=1,"
+        "tile_q=64,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=1,order=longest_first,overlap=none,split_kv=1,pack_heads=false,"
         "rescale_threshold=8.5");
 }

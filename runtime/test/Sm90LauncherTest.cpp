@@ -4,6 +4,7 @@
 #include "FakeGenerator.h"
 #include "TemporaryFolder.h"
 #include "tilewright/Context.h"
+#include <algorithm>
 #include <doctest/doctest.h>
 #include <set>
 
@@ -84,6 +85,30 @@ TEST_CASE("tensors and tiles") {
   CHECK(made.sm90->tickets == nullptr);
   CHECK(made.blocks == 72);
   CHECK(call(fixture.kernel(Order::Plain), kStream, arguments(8, 1000)).blocks == 132); // as many as there are SMs
+}
+
+TEST_CASE("packed heads are an axis of their own, and parts of a tile are blocks") {
+  Fixture fixture;
+  KernelPlan plan = forwardPlan(Order::Plain, 3);
+  plan.schedule.packHeads = true;
+  plan.schedule.splitKV = 5;
+  auto kernel = fixture.context->prepare(plan);
+  REQUIRE_MESSAGE(kernel, kernel.error().text());
+  KernelArgs args = arguments(2, 43, 3);
+  alignas(64) static float states[16];
+  args.partials = states;
+  args.o.data = nullptr; // a split forward writes states alone
+  const LaunchCall made = call(*kernel, kStream, args);
+  CHECK(made.sm90->tiles == 2); // 42 queries of 3 heads fill 126 of 128 rows
+  CHECK(made.sm90->heads == 8);
+  CHECK(made.sm90->columns == 16);
+  CHECK(made.blocks == 132); // of 160
+  CHECK(made.sm90->o.opaque[0] == 0);
+  const FakeCuda::TensorMap &map = fakeCuda().widestMap;
+  CHECK(std::ranges::equal(map.extents, std::vector<uint64_t>{128, 3, 43, 8, 2}));
+  CHECK(std::ranges::equal(map.strides, std::vector<uint64_t>{256, 3 * 8 * 256, 3 * 256, 43 * 3 * 8 * 256}));
+  CHECK(std::ranges::equal(map.box, std::vector<uint32_t>{64, 3, 42, 1, 1}));
+  CHECK(partialsBytes(plan, args) == 4 * 2 * 8 * 2 * 5 * 128 * 130);
 }
 
 TEST_CASE("a stream's launches share tickets, streams do not, captured launches have none") {

@@ -14,6 +14,7 @@ __device__ __forceinline__ int warpIndex() { return uniform(int(threadIdx.x) / 3
 
 struct Block {
   int tile, head, batch;
+  int part = 0; ///< Of a walk that several blocks share.
 };
 
 /// `LastFirst` reverses the tiles of a head: under a causal mask the longest ones then start first and the last wave

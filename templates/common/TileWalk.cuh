@@ -18,6 +18,14 @@ struct TileSpan {
   int first, fullFirst, fullLast, last;
 };
 
+/// The share of part `part` of `Parts`: as many tiles as the others, but for one.
+template <int Parts> __device__ __forceinline__ TileSpan partOf(TileSpan span, int part) {
+  int tiles = max(span.last - span.first, 0), first = span.first;
+  span.first = first + tiles * part / Parts;
+  span.last = first + tiles * (part + 1) / Parts;
+  return span;
+}
+
 /// Walk for masks whose visible tiles form one interval (none, causal, windows).
 struct IntervalWalk {
   TileSpan span;
@@ -44,13 +52,13 @@ __device__ __forceinline__ TileClass insideOnly(bool inside, TileClass found) {
   return {found.possible, found.certain && inside};
 }
 
-/// Walk for any other mask: `classify(tile, head)` is asked for 32 candidate tiles at once, one a lane.
+/// Walk for any other mask, over tiles [first, tiles): `classify(tile, head)` is asked for 32 of them at once, one a lane.
 template <class Classify> struct ClassifiedWalk {
   Classify classify;
-  int tiles, head, chunk = -32;
+  int tiles, head, chunk;
   UInt32 possible = 0, certain = 0;
-  __device__ __forceinline__ ClassifiedWalk(int tiles, int head, Classify classify)
-      : classify(classify), tiles(tiles), head(head) {}
+  __device__ __forceinline__ ClassifiedWalk(int first, int tiles, int head, Classify classify)
+      : classify(classify), tiles(tiles), head(head), chunk(first - 32) {}
   /// Takes over the position; both walks must have been made with the same `classify`.
   __device__ __forceinline__ ClassifiedWalk &operator=(const ClassifiedWalk &other) {
     tiles = other.tiles, head = other.head, chunk = other.chunk;
@@ -75,7 +83,7 @@ template <class Classify> struct ClassifiedWalk {
     return visit;
   }
 };
-template <class Classify> ClassifiedWalk(int, int, Classify) -> ClassifiedWalk<Classify>;
+template <class Classify> ClassifiedWalk(int, int, int, Classify) -> ClassifiedWalk<Classify>;
 
 /// Chains the walks of query heads [first, last): what a kv tile of a grouped head visits. `walkOf(head)` makes one.
 template <class WalkOf> struct GroupWalk {

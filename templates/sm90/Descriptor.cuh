@@ -16,4 +16,7 @@ template <int ChunkBytes> __device__ __forceinline__ UInt64 acrossLines(UInt32 a
   return wgmmaDescriptor(address, ChunkBytes / 16, 64);
 }
 
+/// A group of products with none in it, for waits that count groups.
+__device__ __forceinline__ void commitNoProduct() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
 } // namespace tw

@@ -23,10 +23,11 @@ struct Sm90Launch {
 
 static_assert(sizeof(Sm90Launch) == 9 * 64, "the runtime's Sm90Launch");
 
-/// Tile number `index` of the whole grid. Plain: the tiles of a head follow one another. Longest first: the last tile
+/// Tile number `index` of the whole grid; the `Parts` that share a tile's keys follow one another. Plain: the tiles of a head follow one another. Longest first: the last tile
 /// of each head of a section, then the last but one, ...
-template <bool LongestFirst> __device__ __forceinline__ Block tileOf(const TileGrid &grid, int index) {
-  int column, tile;
+template <bool LongestFirst, int Parts> __device__ __forceinline__ Block tileOf(const TileGrid &grid, int index) {
+  int column, tile, part = index % Parts;
+  index /= Parts;
   if constexpr (LongestFirst) {
     int section = index / (grid.sectionHeads * grid.tiles);
     int first = section * grid.sectionHeads, within = index - first * grid.tiles;
@@ -39,11 +40,11 @@ template <bool LongestFirst> __device__ __forceinline__ Block tileOf(const TileG
     tile = index - column * grid.tiles;
   }
   int batch = column / grid.heads;
-  return {tile, column - batch * grid.heads, batch};
+  return {tile, column - batch * grid.heads, batch, part};
 }
 
-/// The slot through which tiles are handed on, one ahead of what is being computed.
-struct TileSlot {
+/// The slot through which tiles, in `Parts` parts each, are handed on, one ahead of what is being computed.
+template <int Parts> struct TileSlot {
   static constexpr int bytes = 16 + Ring<1>::bytes;
   UInt32 place;
   Ring<1> ring;
@@ -52,8 +53,8 @@ struct TileSlot {
 
   __device__ __forceinline__ void put(const Block &block) {
     ring.waitEmpty();
-    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %3};" ::"r"(place), "r"(block.tile), "r"(block.head),
-                 "r"(block.batch)
+    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(place), "r"(block.tile), "r"(block.head),
+                 "r"(block.batch), "r"(block.part)
                  : "memory");
     arrive(ring.full());
     ring.advance();
@@ -61,23 +62,22 @@ struct TileSlot {
   /// The next tile, -1 at the end. Every warp that takes part takes each.
   __device__ __forceinline__ Block take() {
     Block block;
-    int unused;
     ring.waitFull();
     asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(block.tile), "=r"(block.head), "=r"(block.batch), "=r"(unused)
+                 : "=r"(block.tile), "=r"(block.head), "=r"(block.batch), "=r"(block.part)
                  : "r"(place)
                  : "memory");
     __syncwarp();
     ring.release();
-    return {uniform(block.tile), uniform(block.head), uniform(block.batch)};
+    return {uniform(block.tile), uniform(block.head), uniform(block.batch), Parts > 1 ? uniform(block.part) : 0};
   }
 };
 
 /// Deals out tiles until none is left; by one thread.
-template <bool LongestFirst> __device__ __forceinline__ void dealTiles(const TileGrid &grid, TileSlot slot) {
-  int count = grid.tiles * grid.columns, index = int(blockIdx.x);
+template <bool LongestFirst, int Parts> __device__ __forceinline__ void dealTiles(const TileGrid &grid, TileSlot<Parts> slot) {
+  int count = grid.tiles * grid.columns * Parts, index = int(blockIdx.x);
   while (index < count) {
-    slot.put(tileOf<LongestFirst>(grid, index));
+    slot.put(tileOf<LongestFirst, Parts>(grid, index));
     if (grid.tickets == nullptr)
       index += int(gridDim.x);
     else

@@ -18,13 +18,13 @@ def write_inputs(folder, problem, stored, tables):
     return arguments
 
 
-def failures(workspace, problem):
-    """What is wrong with the program's results for the problem; empty when all is right."""
+def failures(workspace, problem, *options):
+    """What is wrong with the program's results for the problem, run with more options; empty when all is right."""
     folder = workspace.fresh("problem")
     stored, tables = problem.inputs()
     out = folder / "out"
     outcome = workspace("run", "--target", tool.TARGET, *write_inputs(folder, problem, stored, tables),
-                        *problem.arguments(), "--backward", "--json", "--out", out)
+                        *problem.arguments(), *options, "--backward", "--json", "--out", out)
     score = (lambda s, p: problem.score.value(s, p)) if problem.score else None
     expected = attention(*(tensors.load(t) for t in stored), scale=problem.scale, softcap=problem.softcap,
                          visible=problem.visible, score=score, tables=tables)

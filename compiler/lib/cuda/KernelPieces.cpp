@@ -9,7 +9,7 @@ namespace tilewright {
 KernelPieces::KernelPieces(tw::KernelOp kernel, const ScheduleOptions &options)
     : kernel(kernel), options(options), b(kernel.getLoc(), kernel),
       ownsKV(kernel.getRole() == "dkv" || kernel.getRole() == "fused"), ownRows(kernel.getOwnRows()),
-      walkRows(kernel.getWalkRows()), group(kernel.getGroup()) {
+      walkRows(kernel.getWalkRows()), group(kernel.getGroup()), ownSpan(ownRows / options.packedHeads) {
   kernel.walk([&](tw::ForeachTileOp op) { loop = op; });
   kernel.walk([&](tw::AccumulateOp op) { accumulate = op; });
   kernel.walk([&](tw::LoadOp load) {
@@ -65,8 +65,8 @@ bool KernelPieces::hasScoreFunction() {
 }
 
 Value KernelPieces::decodeBlock() {
-  Value heads = b.length(ownsKV ? "headsKV" : "headsQ");
-  Value tiles = b.expression(fmt::format("($0 + {0} - 1) / {0}", ownRows), {ownLength()}, b.i32());
+  Value heads = b.length(ownsKV || options.packedHeads > 1 ? "headsKV" : "headsQ");
+  Value tiles = b.expression(fmt::format("($0 + {0} - 1) / {0}", ownSpan), {ownLength()}, b.i32());
   return b.value("tw::decodeBlock", {heads, tiles}, b.object("tw::Block"), options.longestFirst ? "true" : "false");
 }
 
@@ -96,19 +96,31 @@ Value KernelPieces::sumsOf(Value ofHead, Value tile, int64_t rows) {
                       b.object("float *"));
 }
 
+Value KernelPieces::pairLambda(const std::string &parameters, std::string value, Value qHead) {
+  const int64_t heads = options.packedHeads;
+  std::string row = parameters, ofHead = "$0", opening;
+  if (heads > 1) {
+    row.replace(row.find("int q"), 5, "int row");
+    opening = fmt::format("const int q = $2 + row / {0}, h = $0 * {0} + row % {0}; ", heads);
+    ofHead = "h";
+  }
+  if (size_t at = value.find("{head}"); at != std::string::npos) value.replace(at, 6, ofHead);
+  SmallVector<Value> operands = {qHead, batch};
+  if (heads > 1) operands.push_back(ownRow);
+  return b.expression(fmt::format("[&]({}) {{ {}return {}; }}", row, opening, value), operands, b.object("auto"));
+}
+
 Value KernelPieces::visibleLambda(FlatSymbolRefAttr mask, Value qHead) {
   // One & where both sides are cheap: short-circuits of every pair of a tile cost the optimizer time.
-  std::string text = ownsKV ? "[&](int q, int k) { return (q < args.seqQ & k < args.seqKV)"
-                            : "[&](int q, int k) { return k < args.seqKV";
-  if (mask) text += fmt::format(" && {}(args, q, k, args.seqQ, args.seqKV, $0, $1)", mask.getValue().str());
-  return b.expression(text + "; }", {qHead, batch}, b.object("auto"));
+  std::string text = ownsKV ? "(q < args.seqQ & k < args.seqKV)" : "k < args.seqKV";
+  if (mask) text += fmt::format(" && {}(args, q, k, args.seqQ, args.seqKV, {{head}}, $1)", mask.getValue().str());
+  return pairLambda("int q, int k", text, qHead);
 }
 
 Value KernelPieces::scoreLambda(FlatSymbolRefAttr score, Value qHead) {
-  return b.expression(
-      fmt::format("[&](float s, int q, int k) {{ return {}(args, s, q, k, args.seqQ, args.seqKV, $0, $1); }}",
-                  score.getValue().str()),
-      {qHead, batch}, b.object("auto"));
+  return pairLambda("float s, int q, int k",
+                    fmt::format("{}(args, s, q, k, args.seqQ, args.seqKV, {{head}}, $1)", score.getValue().str()),
+                    qHead);
 }
 
 Value KernelPieces::dualLambda(FlatSymbolRefAttr score, FlatSymbolRefAttr gradient, Value qHead) {
@@ -141,13 +153,15 @@ void KernelPieces::declareWalk() {
 }
 
 Value KernelPieces::walkFor(Value qHead) {
-  std::string bounds = loop.getBounds().str(), rows = std::to_string(ownRows), walked = std::to_string(walkRows);
+  std::string bounds = loop.getBounds().str(), rows = std::to_string(ownSpan), walked = std::to_string(walkRows);
+  const int64_t parts = kernel.getParts();
   if (loop.getInterval()) {
     std::string call = fmt::format("{}(args, $0, $0 + {} - 1, args.seqQ, args.seqKV, $1, $2)", bounds, rows);
     // dK and dV of rows past the end must not be touched by what they multiply: such a tile is never full.
     if (ownsKV) call = fmt::format("tw::nothingFullUnless($0 + {} <= args.seqKV, {})", rows, call);
-    return b.expression(fmt::format("tw::IntervalWalk(tw::tilesOf<{}>({}))", walked, call), {ownRow, qHead, batch},
-                        b.object("auto"));
+    std::string span = fmt::format("tw::tilesOf<{}>({})", walked, call);
+    if (parts > 1) span = fmt::format("tw::partOf<{}>({}, block.part)", parts, span);
+    return b.expression(fmt::format("tw::IntervalWalk({})", span), {ownRow, qHead, batch}, b.object("auto"));
   }
   std::string own = fmt::format("$0, $0 + {} - 1", rows), walk = fmt::format("i * {0}, i * {0} + {0} - 1", walked);
   // The class is asked for the head that the walk passes on.
@@ -155,11 +169,16 @@ Value KernelPieces::walkFor(Value qHead) {
                                  ownsKV ? walk : own, ownsKV ? own : walk);
   std::string inside = ownsKV ? fmt::format("$0 + {} <= args.seqKV && i * {} + {} <= args.seqQ", rows, walked, walked)
                               : fmt::format("i * {} + {} <= args.seqKV", walked, walked);
-  Value length = walkLength();
-  return b.expression(fmt::format("tw::ClassifiedWalk(($3 + {0} - 1) / {0}, $1, [&](int i, int head) {{ return "
-                                  "tw::insideOnly({1}, {2}); }})",
-                                  walked, inside, call),
-                      {ownRow, qHead, batch, length}, b.object("auto"));
+  // Parts are equal shares of all tiles here: which the mask leaves empty is found out on the way.
+  std::string tiles = fmt::format("($3 + {0} - 1) / {0}", walked), first = "0";
+  if (parts > 1) {
+    first = fmt::format("{} * block.part / {}", tiles, parts);
+    tiles = fmt::format("{} * (block.part + 1) / {}", tiles, parts);
+  }
+  return b.expression(
+      fmt::format("tw::ClassifiedWalk({}, {}, $1, [&](int i, int head) {{ return tw::insideOnly({}, {}); }})", first,
+                  tiles, inside, call),
+      {ownRow, qHead, batch, walkLength()}, b.object("auto"));
 }
 
 } // namespace tilewright

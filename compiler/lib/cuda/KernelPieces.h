@@ -12,6 +12,7 @@ struct ScheduleOptions {
   bool longestFirst;
   double rescaleThreshold;
   int64_t rowWarpsOfDQ; ///< Fused: Schedule::rowWarpsOfDQ
+  int64_t packedHeads = 1; ///< Query heads of one kv head that share a q tile.
 };
 
 class KernelPieces {
@@ -60,7 +61,10 @@ protected:
   mlir::Value decodeBlock();
   /// Declares `block` and sets the names that say which tile this is.
   void nameBlock();
-  mlir::Value kvHead() { return group == 1 || ownsKV ? head : b.divide(head, b.constant(group)); }
+  /// `head` is a query head, but a kv head where the block owns kv rows or all heads of a group.
+  mlir::Value kvHead() {
+    return group == 1 || ownsKV || options.packedHeads > 1 ? head : b.divide(head, b.constant(group));
+  }
   /// The query head of a visit: the walk's where it runs over a group.
   mlir::Value visitHead(mlir::Value visit) { return group == 1 ? head : b.field(visit, "head", b.i32()); }
 
@@ -74,7 +78,7 @@ protected:
 
   //===--- Mask, score and walk -----------------------------------------------------------------------------------===//
 
-  /// [&](int q, int k) { return <inside the sequences> && mask; }
+  /// [&](int q, int k) { return <inside the sequences> && mask; }; of packed heads `q` is a row of the tile.
   mlir::Value visibleLambda(mlir::FlatSymbolRefAttr mask, mlir::Value qHead);
   /// [&](float s, int q, int k) { return score; }
   mlir::Value scoreLambda(mlir::FlatSymbolRefAttr score, mlir::Value qHead);
@@ -96,6 +100,7 @@ protected:
   MachineBuilder b;
   bool ownsKV; ///< The block owns k and v rows and walks over q; else the other way round.
   int64_t ownRows, walkRows, group;
+  int64_t ownSpan; ///< Positions that the owned rows lie at: fewer where heads share a tile.
   tw::ForeachTileOp loop;                              ///< Null in kernels that do not walk.
   tw::AccumulateOp accumulate;                         ///< Of a fused kernel.
   llvm::SmallVector<tw::LoadOp> ownLoads, walkedLoads; ///< Of what every visit needs.
@@ -103,6 +108,9 @@ protected:
   mlir::Value block, head, batch, ownRow, walk;
 
 private:
+  /// A lambda over pairs of positions that returns `value`, in which "{head}" stands for the query head.
+  mlir::Value pairLambda(const std::string &parameters, std::string value, mlir::Value qHead);
+
   std::vector<std::string> declarations;
 };
 

@@ -15,13 +15,16 @@ struct ScheduleSm80Pass : impl::ScheduleSm80Base<ScheduleSm80Pass> {
   using ScheduleSm80Base::ScheduleSm80Base;
 
   void runOnOperation() override {
-    ScheduleOptions options{stages, warps, columnWarps, minBlocks, longestFirst, rescaleThreshold, rowWarpsOfDQ};
+    ScheduleOptions options{stages,           warps,        columnWarps, minBlocks, longestFirst,
+                            rescaleThreshold, rowWarpsOfDQ, packedHeads};
     SmallVector<tw::KernelOp> kernels(getOperation().getOps<tw::KernelOp>());
     for (tw::KernelOp kernel : kernels) {
       if (kernel.getRole() == "delta")
         scheduleDelta(kernel, options);
       else if (kernel.getRole() == "convert")
         scheduleConvert(kernel, options);
+      else if (kernel.getRole() == "merge")
+        scheduleMerge(kernel, options);
       else if (failed(Sm80Scheduler(kernel, options).run()))
         return signalPassFailure();
     }

@@ -10,6 +10,8 @@ namespace tilewright {
 
 LogicalResult Sm90Scheduler::run() {
   if (kernel.getRole() != "forward") return kernel.emitOpError("tw-schedule-sm90 schedules forward kernels");
+  if (options.packedHeads != 1 && options.packedHeads != static_cast<int64_t>(kernel.getGroup()))
+    return kernel.emitOpError("a q tile holds one head or all that share a kv head");
   if (ownRows != options.warps * 16) return kernel.emitOpError("each warp owns 16 rows of the q tile");
   begin();
   machine.setThreads((groups + 1) * 128);
@@ -37,7 +39,8 @@ struct ScheduleSm90Pass : impl::ScheduleSm90Base<ScheduleSm90Pass> {
                             /*minBlocks=*/1,
                             longestFirst,
                             rescaleThreshold,
-                            /*rowWarpsOfDQ=*/0};
+                            /*rowWarpsOfDQ=*/0,
+                            packedHeads};
     Sm90Options hopper{overlapsWithin, overlapsBetween, queryStages, stagedChunks};
     SmallVector<tw::KernelOp> kernels(getOperation().getOps<tw::KernelOp>());
     for (tw::KernelOp kernel : kernels)

@@ -31,7 +31,7 @@ void Sm90Scheduler::consume() {
   else
     scores = b.name("scores",
                     b.value("tw::makeRawScores", {b.argument("scale", b.getF32Type())}, b.object("tw::RawScores")));
-  takeFirstTile();
+  takeFirstTile(groupsDiffer());
   skipUnseenTiles();
   b.whileTrue(blockIsValid(), [&] {
     startTile();
@@ -42,7 +42,7 @@ void Sm90Scheduler::consume() {
       }
       // Most tiles are visible as a whole: their loop holds nothing else. Which loop a visit takes depends on nothing
       // that the warps of a group may differ in, since they issue products together.
-      Value hot = b.expression("$0 & !visit.partial", {visitIsValid()}, b.getI1Type());
+      Value hot = b.expression("$0 & !visit.partial & !first", {visitIsValid()}, b.getI1Type());
       b.whileTrue(hot, [&] { step(/*masked=*/false); });
       b.ifTrue(visitIsValid(), [&] { step(/*masked=*/true); });
     });
@@ -50,20 +50,33 @@ void Sm90Scheduler::consume() {
     takeTile();
     skipUnseenTiles();
   });
-  b.ifTrue(b.expression("threadIdx.x % 32 == 0", {}, b.getI1Type()), [&] { b.call("tw::waitStores", {}); });
+  if (storesByCopyEngine())
+    b.ifTrue(b.expression("threadIdx.x % 32 == 0", {}, b.getI1Type()), [&] { b.call("tw::waitStores", {}); });
 }
 
-/// Tiles whose every key is hidden take no part in the rings.
+void Sm90Scheduler::passVisits(const char *which) {
+  if (groupsDiffer())
+    b.call("tw::passVisits", {ringK, ringV, b.expression(which, {}, b.i32()), group},
+           fmt::format("{}, kGroups", hopper.overlapsBetween));
+}
+
+/// Tiles whose every key is hidden take no part in the rings; where others of the tile's rows see some, their visits
+/// pass. The first visit of a tile is nobody's turn.
 void Sm90Scheduler::skipUnseenTiles() {
   Value unseenTile = b.expression("block.tile >= 0 && !$0", {visitIsValid()}, b.getI1Type());
   b.whileTrue(unseenTile, [&] {
-    b.call("tw::storeUnseen", {b.expression("args", {}, b.object("tw::Args")), rowPosition(), head, batch},
-           "Element, kDimV");
+    storeUnseen();
+    if (groupsDiffer())
+      b.ifTrue(b.expression("walk.before > 0", {}, b.getI1Type()), [&] {
+        b.call(".waitFull", {ringQ});
+        b.call(".release", {ringQ});
+        b.call("tw::passVisits", {ringK, ringV, b.constant(1), group}, "false, kGroups");
+        passVisits("walk.before - 1");
+      });
     takeTile();
   });
 }
 
-/// The first visit: S, softmax, P; nothing to overlap with but the other warp groups.
 void Sm90Scheduler::startTile() {
   rows = b.variable("rows", "tw::OnlineRows");
   b.call(".clear", {rows});
@@ -75,34 +88,41 @@ void Sm90Scheduler::startTile() {
   queryDescriptor =
       b.name("queryDescriptor", b.expression("tw::alongLines(shared + kOffsetQ + $0 * TileQ::bytes + $1 * 64 * 128)",
                                              {b.field(ringQ, "slot", b.i32()), group}, b.object("tw::UInt64")));
-  b.call(".waitFull", {ringK});
-  b.call("multiplyQK", {s, queryDescriptor, keyDescriptor()});
-  b.call("waitScores", {s});
-  b.call(".release", {ringK});
-  scoreVisit(/*masked=*/true);
-  exactSoftmax();
-  if (isLazy()) bound = b.name("bound", sumBound());
-  b.call(".round", {p, s});
-  b.assign(visit, nextVisit());
+  passVisits("walk.before");
+  first = b.name("first", b.expression("true", {}, b.getI1Type()));
+  if (isLazy()) bound = b.name("bound", threshold(0));
 }
 
-void Sm90Scheduler::issueProducts() {
+void Sm90Scheduler::afterFirst(bool masked, llvm::function_ref<void()> body) {
+  if (!masked) return body();
+  b.ifTrue(b.expression("!$0", {first}, b.getI1Type()), body);
+}
+
+void Sm90Scheduler::issueProducts(bool masked) {
   b.call(".waitFull", {ringK});
-  if (hopper.overlapsBetween) b.call("tw::syncNamed", {b.expression("1 + $0", {group}, b.i32())}, "256");
-  b.call("multiplyQK", {s, queryDescriptor, keyDescriptor()});
-  b.call(".waitFull", {ringV});
-  b.call("multiplyPV", {o, p, valueDescriptor()});
-  if (hopper.overlapsBetween)
-    b.call("tw::arriveNamed", {b.expression("1 + ($0 + 1) % kGroups", {group}, b.i32())}, "256");
+  if (masked)
+    b.ifTrue(first, [&] {
+      b.call("multiplyQK", {s, queryDescriptor, keyDescriptor()});
+      if (hopper.overlapsWithin) b.call("tw::commitNoProduct", {}); // what waitScoresFirst leaves in flight
+    });
+  afterFirst(masked, [&] {
+    if (hopper.overlapsBetween) b.call("tw::syncNamed", {b.expression("1 + $0", {group}, b.i32())}, "256");
+    b.call("multiplyQK", {s, queryDescriptor, keyDescriptor()});
+    b.call(".waitFull", {ringV});
+    b.call("multiplyPV", {o, p, valueDescriptor()});
+    if (hopper.overlapsBetween)
+      b.call("tw::arriveNamed", {b.expression("1 + ($0 + 1) % kGroups", {group}, b.i32())}, "256");
+  });
 }
 
 void Sm90Scheduler::step(bool masked) {
-  issueProducts();
+  issueProducts(masked);
+  auto releaseV = [&] { b.call(".release", {ringV}); };
   if (hopper.overlapsWithin) {
     b.call("waitScoresFirst", {s});
   } else {
     b.call("waitBoth", {s, o, p});
-    b.call(".release", {ringV});
+    afterFirst(masked, releaseV);
   }
   // The exact way reads K's slot no more; the lazy one may.
   if (masked) b.call(".release", {ringK});
@@ -116,10 +136,11 @@ void Sm90Scheduler::step(bool masked) {
   }
   if (hopper.overlapsWithin) {
     b.call("waitOutput", {o, p});
-    b.call(".release", {ringV});
+    afterFirst(masked, releaseV);
   }
   if (masked) b.ifTrue(moved, [&] { b.call("tw::scaleRows", {o, b.field(rows, "factor", b.object("float *"))}); });
   b.call(".round", {p, s});
+  if (masked) b.assign(first, b.expression("false", {}, b.getI1Type()));
   b.assign(visit, nextVisit());
 }
 
@@ -185,7 +206,41 @@ void Sm90Scheduler::finishTile() {
   b.call(".release", {ringQ});
   b.call("waitOutput", {o, p});
   b.call(".release", {ringV});
+  passVisits("walk.after");
   b.call("tw::finishRows", {o, rows, scores});
+  storeResults();
+}
+
+Value Sm90Scheduler::rowOwner() {
+  return b.expression("tw::RowOwner<kHeads>($0, kTileQ, $1, $2, args.seqQ)", {ownRow, head, batch}, b.object("auto"));
+}
+
+Value Sm90Scheduler::stateOfPart() {
+  return b.expression("tw::State<kTileQ, kDimV>(args.partials, (tw::Int64($1) * launch.grid.heads + $0) * "
+                      "launch.grid.tiles + block.tile, block.part, kParts)",
+                      {head, batch}, b.object("auto"));
+}
+
+void Sm90Scheduler::storeUnseen() {
+  Value args = b.expression("args", {}, b.object("tw::Args"));
+  if (isSplit())
+    b.call("tw::storeEmptyState", {stateOfPart(), warpRow, b.field(rowOwner(), "rows", b.i32())});
+  else if (isPacked())
+    b.call("tw::storePackedUnseen", {args, rowOwner(), warpRow}, "Element, kDimV");
+  else
+    b.call("tw::storeUnseen", {args, rowPosition(), head, batch}, "Element, kDimV");
+}
+
+void Sm90Scheduler::storeResults() {
+  if (isSplit()) {
+    b.call("tw::storeState", {stateOfPart(), o, rows, warpRow, b.field(rowOwner(), "rows", b.i32())});
+    return;
+  }
+  if (isPacked()) {
+    Value args = b.expression("args", {}, b.object("tw::Args"));
+    b.call("tw::storePacked", {args, rowOwner(), o, rows, warpRow}, "Element, kDimV");
+    return;
+  }
   Value stage = b.expression("shared + kOffsetO + tw::warpIndex() * (kStagedChunks * tw::kStagedChunkBytes)", {},
                              b.object("tw::UInt32"));
   b.call("tw::storeOutput",

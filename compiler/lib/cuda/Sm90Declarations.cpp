@@ -27,20 +27,25 @@ std::vector<int64_t> stepsAcrossLines(int64_t tileRows) {
 } // namespace
 
 void Sm90Scheduler::declareConstants() {
-  useTemplates({"common/Args.cuh", "common/Positions.cuh", "common/TileWalk.cuh", "sm90/Descriptor.cuh",
-                "sm90/Epilogue.cuh", "sm90/Recompute.cuh", "sm90/TileStream.cuh"});
+  SmallVector<StringRef> templates = {"common/Args.cuh",     "common/Positions.cuh", "common/TileWalk.cuh",
+                                      "sm90/Descriptor.cuh", "sm90/Epilogue.cuh",    "sm90/GroupVisits.cuh",
+                                      "sm90/Recompute.cuh",  "sm90/TileStream.cuh"};
+  if (isPacked()) templates.push_back("sm90/PackedRows.cuh");
+  if (isSplit()) templates.append({"common/RowOwner.cuh", "sm90/StoreState.cuh"});
+  useTemplates(templates);
   declare(fmt::format("using Element = {};", elementName(storedType())));
   declare(fmt::format("constexpr int kDimQK = {}, kDimV = {}, kTileQ = {}, kTileKV = {};", dim("q"), dim("v"), ownRows,
                       walkRows));
   declare(fmt::format("constexpr int kGroups = {}, kStages = {}, kQueryStages = {}, kStagedChunks = {};", groups,
                       options.stages, hopper.queryStages, hopper.stagedChunks));
+  declare(fmt::format("constexpr int kHeads = {}, kParts = {};", options.packedHeads, kernel.getParts()));
   declare("using TileQ = tw::SwizzledTile<kTileQ, kDimQK>;");
   declare("using TileK = tw::SwizzledTile<kTileKV, kDimQK>;");
   declare("using TileV = tw::SwizzledTile<kTileKV, kDimV>;");
   declare("constexpr int kOffsetQ = 0, kOffsetK = kOffsetQ + kQueryStages * TileQ::bytes;");
   declare("constexpr int kOffsetV = kOffsetK + kStages * TileK::bytes, kOffsetO = kOffsetV + kStages * TileV::bytes;");
   declare("constexpr int kOffsetTiles = kOffsetO + kGroups * 4 * kStagedChunks * tw::kStagedChunkBytes;");
-  declare("constexpr int kOffsetRingQ = kOffsetTiles + tw::TileSlot::bytes;");
+  declare("constexpr int kOffsetRingQ = kOffsetTiles + tw::TileSlot<kParts>::bytes;");
   declare("constexpr int kOffsetRingK = kOffsetRingQ + tw::Ring<kQueryStages>::bytes;");
   declare("constexpr int kOffsetRingV = kOffsetRingK + tw::Ring<kStages>::bytes;");
 }
@@ -53,7 +58,6 @@ void Sm90Scheduler::declareProducts() {
   WgmmaProduct outputProduct{"multiplyPV", storedType(), outputColumns, {}, stepsAcrossLines(walkRows), true};
   declare(scoresProduct.text());
   declare(outputProduct.text());
-  declare(wgmmaWaitText("waitScores", 0, {walkRows}));
   declare(wgmmaWaitText("waitOutput", 0, {outputColumns}, walkRows));
   if (hopper.overlapsWithin)
     declare(wgmmaWaitText("waitScoresFirst", 1, {walkRows}));
@@ -68,7 +72,7 @@ void Sm90Scheduler::setUpBarriers() {
   ringQ = b.variable("ringQ", "tw::Ring<kQueryStages>", {at("kOffsetRingQ")});
   ringK = b.variable("ringK", "tw::Ring<kStages>", {at("kOffsetRingK")});
   ringV = b.variable("ringV", "tw::Ring<kStages>", {at("kOffsetRingV")});
-  tiles = b.variable("tiles", "tw::TileSlot", {at("kOffsetTiles")});
+  tiles = b.variable("tiles", "tw::TileSlot<kParts>", {at("kOffsetTiles")});
   b.ifTrue(b.expression("threadIdx.x == 0", {}, b.getI1Type()), [&] {
     Value warps = b.expression("kGroups * 4", {}, b.i32());
     for (Value ring : {ringQ, ringK, ringV})
@@ -76,6 +80,8 @@ void Sm90Scheduler::setUpBarriers() {
     b.call(".init", {tiles, b.expression("kGroups * 4 + 1", {}, b.i32())}); // the loading warp takes tiles too
     b.call("tw::fenceBarrierInit", {});
   });
+  if (isPacked() && ownRows % options.packedHeads != 0)
+    b.call("tw::clearUnownedLines", {at("kOffsetQ")}, "TileQ, kHeads, kQueryStages, (kGroups + 1) * 128");
   b.call("__syncthreads", {});
 }
 

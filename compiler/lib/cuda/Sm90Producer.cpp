@@ -4,13 +4,29 @@ using namespace mlir;
 
 namespace tilewright {
 
-void Sm90Scheduler::takeFirstTile() {
+bool Sm90Scheduler::groupsDiffer() {
+  bool hasMask = false;
+  loop.walk([&](tw::MaskOp mask) { hasMask = mask.getFnAttr() != nullptr; });
+  return groups > 1 && hasMask && loop.getInterval() && !isPacked() && !isSplit();
+}
+
+Value Sm90Scheduler::walkOfGroup() {
+  auto span = [&](const char *first, int64_t rows) {
+    return fmt::format("tw::tilesOf<{}>({}(args, {}, {} + {}, args.seqQ, args.seqKV, $1, $2))", walkRows,
+                       loop.getBounds().str(), first, first, rows - 1);
+  };
+  return b.expression(fmt::format("tw::GroupVisits({}, {})", span("$0", ownRows), span("$0 + group * 64", 64)),
+                      {ownRow, head, batch}, b.object("auto"));
+}
+
+void Sm90Scheduler::takeFirstTile(bool walksGroup) {
   block = b.name("block", b.value(".take", {tiles}, b.object("tw::Block")));
   head = b.field(block, "head", b.i32());
   batch = b.field(block, "batch", b.i32());
-  ownRow = b.name("q0", b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
+  ownRow = b.name("q0", b.multiply(b.field(block, "tile", b.i32()), b.constant(ownSpan)));
   // One lambda, since each spelling of a classified walk's own would be a type of its own.
-  walkOf = b.name("walkOf", b.expression("[&] { return $0; }", {walkFor(head)}, b.object("auto")));
+  walkOf = b.name("walkOf",
+                  b.expression("[&] { return $0; }", {walksGroup ? walkOfGroup() : walkFor(head)}, b.object("auto")));
   walk = b.name("walk", b.expression("walkOf()", {}, b.object("auto")));
   visit = b.name("visit", nextVisit());
 }
@@ -18,7 +34,7 @@ void Sm90Scheduler::takeFirstTile() {
 void Sm90Scheduler::takeTile() {
   b.assign(block, b.value(".take", {tiles}, b.object("tw::Block")));
   b.ifTrue(blockIsValid(), [&] {
-    b.assign(ownRow, b.multiply(b.field(block, "tile", b.i32()), b.constant(ownRows)));
+    b.assign(ownRow, b.multiply(b.field(block, "tile", b.i32()), b.constant(ownSpan)));
     b.assign(walk, b.expression("walkOf()", {}, b.object("auto")));
     b.assign(visit, nextVisit());
   });
@@ -26,13 +42,16 @@ void Sm90Scheduler::takeTile() {
 
 void Sm90Scheduler::loadInto(Value ring, StringRef tensor, Value row, Value ofHead) {
   std::string suffix = suffixOf(tensor);
+  const bool packs = isPacked() && tensor == "q";
   b.call(".waitEmpty", {ring});
   b.ifTrue(b.expression("asks", {}, b.getI1Type()), [&] {
     Value full = b.value(".full", {ring}, b.object("tw::UInt32"));
     Value to = b.expression(fmt::format("shared + kOffset{0} + $0 * Tile{0}::bytes", suffix),
                             {b.field(ring, "slot", b.i32())}, b.object("tw::UInt32"));
-    b.call("tw::arriveExpecting", {full, b.expression(fmt::format("Tile{}::bytes", suffix), {}, b.i32())});
-    b.call("tw::loadTile",
+    b.call("tw::arriveExpecting",
+           {full, b.expression(packs ? "tw::PackedTile<TileQ, kHeads>::bytes" : fmt::format("Tile{}::bytes", suffix),
+                               {}, b.i32())});
+    b.call(packs ? "tw::loadPackedTile" : "tw::loadTile",
            {to, b.expression("launch." + tensor.str(), {}, b.object("tw::TensorMap")), full, row, ofHead, batch},
            "Tile" + suffix);
   });
@@ -63,14 +82,15 @@ void Sm90Scheduler::produce() {
   Value asks = b.name("asks", b.expression("threadIdx.x % 32 == 0", {}, b.getI1Type()));
   b.ifTrue(b.expression("$0 == 1 && $1", {warp, asks}, b.getI1Type()), [&] {
     b.call("tw::dealTiles", {b.expression("launch.grid", {}, b.object("tw::TileGrid")), tiles},
-           options.longestFirst ? "true" : "false");
+           options.longestFirst ? "true, kParts" : "false, kParts");
   });
   b.ifTrue(b.expression("$0 == 0", {warp}, b.getI1Type()), [&] {
     b.ifTrue(asks, [&] {
       for (const char *tensor : {"q", "k", "v", "o"})
-        b.call("tw::prefetchMap", {b.expression(fmt::format("launch.{}", tensor), {}, b.object("tw::TensorMap"))});
+        if (*tensor != 'o' || storesByCopyEngine())
+          b.call("tw::prefetchMap", {b.expression(fmt::format("launch.{}", tensor), {}, b.object("tw::TensorMap"))});
     });
-    takeFirstTile();
+    takeFirstTile(/*walksGroup=*/false);
     b.whileTrue(blockIsValid(), [&] {
       b.ifTrue(visitIsValid(), [&] {
         loadInto(ringQ, "q", ownRow, head);

@@ -37,8 +37,13 @@ private:
 
   Value blockIsValid() { return b.expression("block.tile >= 0", {}, b.getI1Type()); }
   Value visitIsValid() { return b.value(".valid", {visit}, b.getI1Type()); }
-  /// Declares block, q0, walk and visit, for the first tile.
-  void takeFirstTile();
+  /// Declares block, q0, walk and visit, for the first tile; `walksGroup`: the visits of this group's rows.
+  void takeFirstTile(bool walksGroup);
+  /// The mask may leave out some of a tile's visits for some of its groups.
+  bool groupsDiffer();
+  mlir::Value walkOfGroup();
+  /// Visits of the tile that this group takes no part in.
+  void passVisits(const char *which);
   /// On to the next tile; at the end block.tile is negative and the walk untouched.
   void takeTile();
 
@@ -57,9 +62,12 @@ private:
   void consume();
   void skipUnseenTiles();
   void startTile();
-  /// One kv tile: S of this visit and P V of the one before are issued together.
+  /// One kv tile: S of this visit and P V of the one before, if there is one, are issued together. The first of a tile
+  /// counts as masked, since its rows have no maxima yet.
   void step(bool masked);
-  void issueProducts();
+  void issueProducts(bool masked);
+  /// What there is to do in every visit but the first.
+  void afterFirst(bool masked, llvm::function_ref<void()> body);
   void scoreVisit(bool masked);
   void maskVisit();
   /// Maxima first, then exponentials: right for every tile.
@@ -68,9 +76,19 @@ private:
   void lazySoftmax();
   mlir::Value sumBound();
   void finishTile();
+  void storeResults();
+  void storeUnseen();
   Value keyDescriptor();
   Value valueDescriptor();
-  Value rowPosition() { return b.add(ownRow, warpRow); }
+  bool isPacked() const { return options.packedHeads > 1; }
+  bool isSplit() { return kernel.getParts() > 1; }
+  bool storesByCopyEngine() { return !isPacked() && !isSplit(); }
+  /// Of a warp's first row: where it lies in its sequence; of packed heads, in the tile.
+  Value rowPosition() { return isPacked() ? warpRow : b.add(ownRow, warpRow); }
+  /// Whose the tile's rows are, of packed heads or split keys.
+  Value rowOwner();
+  /// Where a part's results go.
+  Value stateOfPart();
   Value visitRow() { return b.multiply(b.field(visit, "tile", b.i32()), b.constant(walkRows)); }
   Value threshold(double log2);
 
@@ -79,7 +97,7 @@ private:
 
   Sm90Options hopper;
   int64_t groups; ///< Consumer warp groups.
-  Value group, ringQ, ringK, ringV, tiles, walkOf, visit;
+  Value group, ringQ, ringK, ringV, tiles, walkOf, visit, first;
   Value warpRow, scores, rows, o, s, p, sums, moved, bound, queryDescriptor;
 };
 

@@ -2,9 +2,10 @@
 // declares it in templates/common/Args.cuh, the CPU target reads it by offset. All strides are in elements.
 #pragma once
 
+#include "tilewright/Export.h"
 #include <cstdint>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 /// A (batch, head, row, dim) view; dim is contiguous.
 struct TensorRef {
@@ -42,8 +43,8 @@ struct KernelArgs {
   /// for the gradients of the same target; without it they take lse as it stands.
   float *lseRest = nullptr;
   /// Workspace of a forward that splits keys: partialsBytes() bytes, 64-byte aligned. Forward writes the states of all
-  /// parts, Merge reads them. (batch, headsQ, q tiles, parts); each state is m and l (tile_q floats each), then o
-  /// (tile_q x dimV, in the family's own order).
+  /// parts, Merge reads them. (batch, headsQ, q tiles, parts), of packed heads (batch, headsKV, ...); each state is two
+  /// values a row (tile_q floats each), then o (tile_q x dimV), in the family's own form and order.
   float *partials = nullptr;
 };
 

@@ -2,13 +2,14 @@
 // tiles. Byte for byte tw::Sm90Launch (templates/sm90/TileStream.cuh).
 #pragma once
 
+#include "tilewright/Export.h"
 #include <cstdint>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 struct alignas(64) Sm90Launch {
   struct alignas(64) TensorMap {
-    uint64_t opaque[16];
+    uint64_t opaque[16] = {};
   };
   TensorMap q, k, v, o;
   int32_t tiles = 0, columns = 0, heads = 0, sectionHeads = 0;

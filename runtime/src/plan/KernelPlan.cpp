@@ -19,7 +19,7 @@ Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &targ
   if (role == KernelRole::Merge) { // reads the states where Forward puts them
     Expected<KernelPlan> forward = make(problem, target, KernelRole::Forward, overrides);
     if (!forward) return forward;
-    KernelPlan plan{problem, mergeScheduleOf(forward->schedule), target, role};
+    KernelPlan plan{problem, mergeScheduleOf(forward->schedule, target), target, role};
     if (Status status = plan.validate(); !status) return propagate(status);
     return plan;
   }
@@ -45,6 +45,21 @@ Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &targ
   return propagate(first);
 }
 
+std::vector<KernelPlan> withFollower(KernelPlan plan) {
+  std::vector<KernelPlan> plans = {std::move(plan)};
+  KernelPlan follower = plans.front();
+  if (follower.role == KernelRole::Fused) {
+    follower.role = KernelRole::Convert;
+    follower.schedule = convertScheduleOf(plans.front().schedule);
+    plans.push_back(std::move(follower));
+  } else if (follower.role == KernelRole::Forward && follower.schedule.splitKV > 1) {
+    follower.role = KernelRole::Merge;
+    follower.schedule = mergeScheduleOf(plans.front().schedule, follower.target);
+    plans.push_back(std::move(follower));
+  }
+  return plans;
+}
+
 Status KernelPlan::validate() const {
   if (Status status = problem.validate(); !status) return status;
   const bool forward = role == KernelRole::Forward || role == KernelRole::Merge;
@@ -62,7 +77,8 @@ std::string KernelPlan::canonicalText() const {
                               problem.dimV, toString(problem.dtype));
   // So does Merge with states.
   if (role == KernelRole::Merge)
-    return text + fmt::format("schedule=tile_q={},split_kv={}\ndim_v={}\ndtype={}\n", schedule.tileQ, schedule.splitKV,
+    return text + fmt::format("schedule=tile_q={},split_kv={},warps={},packed_heads={}\ndim_v={}\ndtype={}\n",
+                              schedule.tileQ, schedule.splitKV, schedule.warps, packedHeads(schedule, problem),
                               problem.dimV, toString(problem.dtype));
   // Convert reads sums, whatever they are the sums of; to centre them it needs the mask too.
   if (role == KernelRole::Convert && !centresSums(problem))
@@ -81,6 +97,7 @@ std::string KernelPlan::symbol() const {
   if (role == KernelRole::Delta || role == KernelRole::Merge) dims = fmt::format("d{}", problem.dimV);
   std::string tiles = fmt::format("m{}n{}s{}w{}", schedule.tileQ, schedule.tileKV, schedule.stages, schedule.warps);
   if (schedule.splitKV > 1) tiles += fmt::format("p{}", schedule.splitKV);
+  if (schedule.packHeads) tiles += fmt::format("g{}", problem.groupSize());
   if (role == KernelRole::Merge) tiles = fmt::format("m{}p{}", schedule.tileQ, schedule.splitKV);
   if (role == KernelRole::Convert) tiles = fmt::format("m{}c{}", schedule.tileQ, schedule.columnWarps);
   if (role == KernelRole::Delta) tiles = fmt::format("m{}w{}", schedule.tileQ, schedule.warps);

@@ -4,6 +4,7 @@
 #include "tilewright/plan/Problem.h"
 #include <algorithm>
 #include <fmt/format.h>
+#include <tuple>
 
 namespace tilewright {
 
@@ -43,6 +44,20 @@ bool cuts(int64_t bound) { return bound >= 0 && bound < kMaxSequence; }
 
 } // namespace
 
+Expected<std::vector<TableSpec>> tablesRead(const std::string &mask, const std::string &score) {
+  std::vector<TableSpec> tables;
+  for (const auto &[what, text] : {std::pair("mask", &mask), std::pair("score", &score)}) {
+    if (text->empty()) continue;
+    Expected<std::vector<TableSpec>> used = expr::tablesOf(*text, what);
+    if (!used) return used;
+    tables.insert(tables.end(), used->begin(), used->end());
+  }
+  auto key = [](const TableSpec &table) { return std::tie(table.name, table.axes); };
+  std::sort(tables.begin(), tables.end(), [&](const TableSpec &a, const TableSpec &b) { return key(a) < key(b); });
+  tables.erase(std::unique(tables.begin(), tables.end()), tables.end());
+  return tables;
+}
+
 std::string Problem::fullMask() const {
   auto parsed = mask.empty() ? Expected<expr::ExprPtr>() : expr::parseMask(mask, tables);
   Conjunction all;
@@ -59,6 +74,18 @@ std::string Problem::fullMask() const {
   // Once more through the parser: a single condition has lost its need for parentheses.
   auto combined = expr::parseMask(all.text(), tables);
   return combined ? expr::toString(**combined, tables) : all.text();
+}
+
+bool Problem::maskReadsHead() const {
+  if (mask.empty()) return false;
+  auto parsed = expr::parseMask(mask, tables);
+  bool reads = !parsed;
+  if (parsed)
+    expr::walk(**parsed, [&](const expr::Expr &e) {
+      reads |= e.op == expr::Op::Variable && e.variable == expr::Variable::H;
+      reads |= std::find(e.axes.begin(), e.axes.end(), TableAxis::H) != e.axes.end();
+    });
+  return reads;
 }
 
 std::string Problem::fullScore() const {

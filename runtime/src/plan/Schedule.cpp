@@ -72,11 +72,20 @@ std::vector<KernelRole> forwardRoles(const Schedule &forward) {
   return {KernelRole::Forward, KernelRole::Merge};
 }
 
+int64_t packedHeads(const Schedule &schedule, const Problem &problem) {
+  return schedule.packHeads ? problem.groupSize() : 1;
+}
+
+QueryTiles queryTiles(const Schedule &schedule, const Problem &problem, int64_t seqQ, int64_t headsQ) {
+  const int64_t packed = packedHeads(schedule, problem), positions = schedule.tileQ / packed;
+  return {positions, (seqQ + positions - 1) / positions, headsQ / packed};
+}
+
 std::string Schedule::canonicalText() const {
   return fmt::format("tile_q={},tile_kv={},stages={},warps={},column_warps={},blocks_per_sm={},order={},"
-                     "overlap={},split_kv={},rescale_threshold={}",
+                     "overlap={},split_kv={},pack_heads={},rescale_threshold={}",
                      tileQ, tileKV, stages, warps, columnWarps, blocksPerSM, nameOf(order), nameOf(overlap), splitKV,
-                     rescaleThreshold);
+                     packHeads, rescaleThreshold);
 }
 
 void to_json(nlohmann::json &json, const Schedule &schedule) {
@@ -89,6 +98,7 @@ void to_json(nlohmann::json &json, const Schedule &schedule) {
           {"order", nameOf(schedule.order)},
           {"overlap", nameOf(schedule.overlap)},
           {"split_kv", schedule.splitKV},
+          {"pack_heads", schedule.packHeads},
           {"rescale_threshold", schedule.rescaleThreshold}};
 }
 
@@ -104,6 +114,7 @@ Expected<Schedule> scheduleFromJson(const nlohmann::json &json) {
   object.readName("order", schedule.order, parseOrder);
   object.readName("overlap", schedule.overlap, parseOverlap);
   object.read("split_kv", schedule.splitKV);
+  object.read("pack_heads", schedule.packHeads);
   object.read("rescale_threshold", schedule.rescaleThreshold);
   if (Status status = object.finish(); !status) return propagate(status);
   if (Status status = checkFields(schedule); !status) return propagate(status);

@@ -135,14 +135,20 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
     schedule.stages = schedule.warps = 1;
     if (role == KernelRole::Forward || role == KernelRole::Merge)
       schedule.splitKV = cpuSplit(problem, schedule, target.threads);
-    return {role == KernelRole::Merge ? mergeScheduleOf(schedule) : schedule};
+    return {role == KernelRole::Merge ? mergeScheduleOf(schedule, target) : schedule};
   }
   const unsigned demands = demandsOf(problem, target);
   if (familyOf(problem, target, role) == KernelFamily::Sm90)
-    return sm90Candidates(problem, demands & kClasses ? Sm90Room::Classes
-                                   : demands & kScore ? Sm90Room::Score
-                                                      : Sm90Room::None);
+    return sm90Candidates(problem, target,
+                          demands & kClasses ? Sm90Room::Classes
+                          : demands & kScore ? Sm90Room::Score
+                                             : Sm90Room::None);
   std::vector<Schedule> all, spilling;
+  if (role == KernelRole::Merge) {
+    for (const Schedule &forward : candidates(problem, target, KernelRole::Forward))
+      all.push_back(mergeScheduleOf(forward, target));
+    return all;
+  }
   if (role == KernelRole::Convert) {
     for (const Schedule &fused : candidates(problem, target, KernelRole::Fused))
       all.push_back(convertScheduleOf(fused));
@@ -185,12 +191,14 @@ Schedule convertScheduleOf(const Schedule &fused) {
   return schedule;
 }
 
-Schedule mergeScheduleOf(const Schedule &forward) {
+Schedule mergeScheduleOf(const Schedule &forward, const Target &target) {
   Schedule schedule;
   schedule.tileQ = forward.tileQ;
   schedule.tileKV = kTileRange.low; // no kv tile is loaded
-  schedule.stages = schedule.warps = 1;
+  schedule.stages = 1;
+  schedule.warps = target.isCpu() ? 1 : 8; // rows at a time
   schedule.splitKV = forward.splitKV;
+  schedule.packHeads = forward.packHeads;
   return schedule;
 }
 

@@ -221,6 +221,13 @@ Status checkFields(const Schedule &schedule) {
   return {};
 }
 
+ScheduleLimit Schedule::brokenLimit(const Problem &problem, const Target &target, KernelRole role) const {
+  if (validate(problem, target, role)) return ScheduleLimit::None;
+  if (target.isCpu() || !checkFields(*this) || !checkCudaForm(*this, problem, target, role)) return ScheduleLimit::Form;
+  return sharedBytes(problem, target, role) > target.sharedBytesPerBlock ? ScheduleLimit::SharedMemory
+                                                                         : ScheduleLimit::Registers;
+}
+
 Status checkFused(const Problem &problem, const Target &target) {
   if (target.isCpu())
     return fail(Stage::Plan, "backward: fused kernels are CUDA's; the cpu target computes gradients by two_kernel",
@@ -231,25 +238,37 @@ Status checkFused(const Problem &problem, const Target &target) {
   return {};
 }
 
-Status checkSplit(const Schedule &schedule, const Target &target, KernelRole role) {
+Status checkSplit(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role) {
   const bool splits = role == KernelRole::Forward || role == KernelRole::Merge;
+  const KernelFamily family = familyOf(problem, target, KernelRole::Forward);
   if (!splits && schedule.splitKV != 1)
     return refuse(role, fmt::format("split_kv: only forward splits its keys, found {}", schedule.splitKV),
                   fmt::format("forward.split_kv={} sets it for forward alone", schedule.splitKV));
   if (role == KernelRole::Merge && schedule.splitKV == 1)
     return refuse(role, "split_kv: expected at least 2, found 1", "a forward in one part leaves nothing to merge");
-  if (!target.isCpu() && schedule.splitKV != 1)
+  if (family == KernelFamily::Sm80 && schedule.splitKV != 1)
     return refuse(role,
                   fmt::format("split_kv: a block of a {} kernel visits all keys of its queries (1), found {}",
                               target.name, schedule.splitKV),
-                  "leave it out; --target cpu splits keys");
+                  "leave it out; sm_90a in bf16 and fp16, and the cpu target, split keys");
+  if (!schedule.packHeads) return {};
+  if (!splits || family != KernelFamily::Sm90)
+    return refuse(role, "pack_heads: expected false, found true",
+                  "only the forward kernel of sm_90a in bf16 and fp16 packs heads");
+  const int64_t group = problem.groupSize();
+  if (group == 1 || group > schedule.tileQ)
+    return refuse(
+        role, fmt::format("pack_heads: expected 2 to tile_q={} query heads a kv head, found {}", schedule.tileQ, group),
+        "leave it out");
+  if (problem.maskReadsHead())
+    return refuse(role, "pack_heads: the mask differs between heads, so they cannot share tiles", "leave it out");
   return {};
 }
 
 Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole role) {
   if (role == KernelRole::Fused || role == KernelRole::Convert)
     if (Status status = checkFused(problem, Target()); !status) return status;
-  if (Status status = checkSplit(schedule, Target(), role); !status) return status;
+  if (Status status = checkSplit(schedule, problem, Target(), role); !status) return status;
   for (auto [field, value] :
        {std::pair{"stages", schedule.stages}, std::pair{"warps", schedule.warps},
         std::pair{"column_warps", schedule.columnWarps}, std::pair{"blocks_per_sm", schedule.blocksPerSM}})
@@ -264,17 +283,17 @@ Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole rol
   return {};
 }
 
-Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role) {
+Status checkCudaForm(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role) {
   if (Status status = checkDims(problem, target); !status) return status;
-  if (Status status = checkSplit(schedule, target, role); !status) return status;
-  if (role == KernelRole::Delta) return {};
+  if (Status status = checkSplit(schedule, problem, target, role); !status) return status;
+  if (role == KernelRole::Delta || role == KernelRole::Merge) return {};
   if (role == KernelRole::Fused || role == KernelRole::Convert)
     if (Status status = checkFused(problem, target); !status) return status;
   for (auto [field, tile] : {std::pair{"tile_q", schedule.tileQ}, std::pair{"tile_kv", schedule.tileKV}})
     if (tile > kMaxCudaTile)
       return refuse(
           role, fmt::format("{}: {} kernels take tiles up to {}, found {}", field, target.name, kMaxCudaTile, tile));
-  if (familyOf(problem, target, role) == KernelFamily::Sm90) return checkSm90(schedule, problem, target);
+  if (familyOf(problem, target, role) == KernelFamily::Sm90) return checkSm90Form(schedule, target);
   if (schedule.overlap != Overlap::None)
     return refuse(role, fmt::format("overlap: expected none, found {}", nameOf(schedule.overlap)),
                   "only the forward kernel of sm_90a in bf16 and fp16 overlaps");
@@ -283,10 +302,17 @@ Status checkCuda(const Schedule &schedule, const Problem &problem, const Target 
   if (Status status = role == KernelRole::Convert ? checkConvert(schedule) : checkWarps(schedule, problem, role);
       !status)
     return status;
-  int threads = 32 * schedule.warps;
-  if (threads > target.maxThreadsPerBlock)
+  if (int threads = 32 * schedule.warps; threads > target.maxThreadsPerBlock)
     return refuse(role, fmt::format("warps={} are {} threads a block; {} has at most {}", schedule.warps, threads,
                                     target.name, target.maxThreadsPerBlock));
+  return {};
+}
+
+Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role) {
+  if (Status status = checkCudaForm(schedule, problem, target, role); !status || role == KernelRole::Delta)
+    return status;
+  if (familyOf(problem, target, role) == KernelFamily::Sm90) return checkSm90Room(schedule, problem, target);
+  const int threads = 32 * schedule.warps;
   std::string lower =
       fmt::format("lower tile_q, tile_kv or stages; for this kernel alone: {}.tile_kv=...", toString(role));
   if (int64_t bytes = schedule.sharedBytes(problem, target, role); bytes > target.sharedBytesPerBlock)

@@ -48,7 +48,11 @@ Status checkFields(const Schedule &schedule);
 Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole role);
 /// Whether a target and a problem's dtype have the fused backward.
 Status checkFused(const Problem &problem, const Target &target);
-Status checkSm90(const Schedule &schedule, const Problem &problem, const Target &target);
+/// Hopper's forward: whether its warp groups can share the tile, and whether a block has room for it.
+Status checkSm90Form(const Schedule &schedule, const Target &target);
+Status checkSm90Room(const Schedule &schedule, const Problem &problem, const Target &target);
+/// Whether a schedule is one that a kernel can be made of, whatever room it takes.
+Status checkCudaForm(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role);
 Status checkCuda(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role);
 
 /// Schedules to start from, best first; not all are within the target's limits. Never empty.
@@ -57,14 +61,14 @@ std::vector<Schedule> candidates(const Problem &problem, const Target &target, K
 /// tiles as well.
 enum class Sm90Room { None, Score, Classes };
 /// The same for the Hopper forward, of those schedules that leave room for what is needed.
-std::vector<Schedule> sm90Candidates(const Problem &problem, Sm90Room needed);
+std::vector<Schedule> sm90Candidates(const Problem &problem, const Target &target, Sm90Room needed);
 /// Registers a consumer's thread needs, estimated from its accumulators.
 int sm90Registers(const Schedule &schedule, const Problem &problem);
 /// Convert's schedule for the sums of a Fused kernel: the layout is in tileQ and columnWarps.
 Schedule convertScheduleOf(const Schedule &fused);
-/// Merge's schedule for the states of a split Forward: their layout is in tileQ and splitKV.
-Schedule mergeScheduleOf(const Schedule &forward);
-/// Whether a target has kernels that split keys.
-Status checkSplit(const Schedule &schedule, const Target &target, KernelRole role);
+/// Merge's schedule for the states of a split Forward: their layout is in tileQ, splitKV and packHeads.
+Schedule mergeScheduleOf(const Schedule &forward, const Target &target);
+/// Whether a problem's kernels on a target split keys and pack heads.
+Status checkSplit(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role);
 
 } // namespace tilewright

@@ -1,3 +1,4 @@
+#include "JsonObject.h"
 #include "ScheduleLimits.h"
 #include "ScheduleNames.h"
 #include <charconv>
@@ -41,15 +42,20 @@ Status setField(std::string_view field, std::string_view value, Schedule &schedu
     schedule.overlap = *overlap;
     return {};
   }
+  if (field == "pack_heads") {
+    if (value != "true" && value != "false")
+      return fail(Stage::Input, fmt::format("schedule: pack_heads: expected true or false, found \"{}\"", value));
+    schedule.packHeads = value == "true";
+    return {};
+  }
   if (field == "rescale_threshold") {
     if (parseNumber(value, schedule.rescaleThreshold)) return {};
     return fail(Stage::Input, fmt::format("schedule: rescale_threshold: expected a number, found \"{}\"", value));
   }
   return fail(Stage::Input, fmt::format("schedule: unknown field \"{}\"", field),
               "fields: tile_q, tile_kv, stages, warps, column_warps, blocks_per_sm, order, overlap, split_kv, "
-              "rescale_threshold; with "
-              "forward., delta., dq., dkv. or fused. "
-              "before it a field counts for that kernel alone; backward=two_kernel or backward=fused chooses the "
+              "pack_heads, rescale_threshold; with forward., delta., dq., dkv. or fused. before it a field counts for "
+              "that kernel alone; backward=two_kernel or backward=fused chooses the "
               "gradients' kernels");
 }
 
@@ -117,6 +123,23 @@ Status ScheduleOverrides::settleStrategy() {
                   "fields of dq and dkv go with backward=two_kernel, those of fused with backward=fused");
   }
   return {};
+}
+
+Expected<ScheduleOverrides> ScheduleOverrides::fromJson(const nlohmann::json &json) {
+  if (!json.is_object())
+    return fail(Stage::Input, fmt::format("schedule: expected an object, found {}", describeJson(json)),
+                R"(for example {"tile_q": 128, "dkv.tile_kv": 64})");
+  std::string text;
+  for (const auto &[key, value] : json.items()) {
+    const bool plain = key.find_first_of(",=") == std::string::npos;
+    if (!plain || !(value.is_string() || value.is_number()))
+      return fail(Stage::Input,
+                  fmt::format("schedule: {}: expected a field with a number or a name, found {}", key,
+                              describeJson(value)));
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", key,
+                        value.is_string() ? value.get_ref<const std::string &>() : value.dump());
+  }
+  return parse(text);
 }
 
 Status ScheduleOverrides::apply(KernelRole role, Schedule &schedule) const {

@@ -46,6 +46,42 @@ constexpr Choice kFewRows[] = {{64, 128, 3, Overlap::None, Sm90Room::Classes},
                                {64, 128, 2, Overlap::None, Sm90Room::Classes},
                                {64, 64, 2, Overlap::None, Sm90Room::Classes}};
 
+/// Whether the heads that share keys had better share tiles: where tiles of one head would be largely empty.
+bool packsHeads(const Problem &problem) {
+  const int64_t group = problem.groupSize();
+  if (group < 2 || group > kGroupRows || problem.seqQ == 0 || problem.seqQ > kGroupRows || problem.maskReadsHead())
+    return false;
+  const int64_t positions = kGroupRows / group, packed = (problem.seqQ + positions - 1) / positions;
+  return 3 * packed <= 2 * group;
+}
+
+/// Blocks that share the keys of a q tile: as many as make the grid's time least, if that spares a tenth of it. In
+/// units of a visit (a microsecond, roughly): a block's share of them and what starts and ends a tile, in as many
+/// rounds as the SMs need; then the merge, a launch and the traffic of the states.
+int splitOf(const Schedule &schedule, const Problem &problem, const Target &target) {
+  constexpr int64_t fewestVisits = 8, mostParts = 128;
+  constexpr double perTile = 4, perMerge = 4, bytesPerVisit = 3e6;
+  const QueryTiles q = queryTiles(schedule, problem, problem.seqQ, problem.headsQ);
+  const int64_t tiles = q.tiles * q.heads * problem.batch, sms = target.smCount;
+  int64_t keys = problem.seqKV;
+  if (problem.window.left >= 0)
+    keys = std::min(keys, problem.window.left + std::max<int64_t>(problem.window.right, 0) + q.positions);
+  const double visits = static_cast<double>((keys + schedule.tileKV - 1) / schedule.tileKV);
+  const int64_t most = std::min<int64_t>(static_cast<int64_t>(visits) / fewestVisits, mostParts);
+  if (tiles == 0 || sms == 0 || tiles >= 2 * sms) return 1;
+  auto cost = [&](int64_t parts) {
+    const double rounds = static_cast<double>((tiles * parts + sms - 1) / sms);
+    const double states =
+        8.0 * static_cast<double>(tiles * parts * q.positions * packedHeads(schedule, problem) * problem.dimV);
+    return rounds * (visits / static_cast<double>(parts) + perTile) +
+           (parts > 1 ? perMerge + states / bytesPerVisit : 0);
+  };
+  int64_t best = 1;
+  for (int64_t parts = 2; parts <= most; ++parts)
+    if (cost(parts) < cost(best)) best = parts;
+  return cost(best) < 0.9 * cost(1) ? static_cast<int>(best) : 1;
+}
+
 std::span<const Choice> choicesOf(const Problem &problem) {
   const int64_t dim = std::max(problem.dimQK, problem.dimV);
   constexpr int64_t kShort = 1024;
@@ -57,10 +93,11 @@ std::span<const Choice> choicesOf(const Problem &problem) {
 
 } // namespace
 
-std::vector<Schedule> sm90Candidates(const Problem &problem, Sm90Room needed) {
+std::vector<Schedule> sm90Candidates(const Problem &problem, const Target &target, Sm90Room needed) {
   Schedule schedule;
   schedule.order = problem.fullMask().empty() ? Order::Plain : Order::LongestFirst;
   schedule.rescaleThreshold = 8;
+  schedule.packHeads = packsHeads(problem);
   std::vector<Schedule> all;
   for (const Choice &choice : choicesOf(problem)) {
     if (choice.room < needed) continue;
@@ -69,6 +106,7 @@ std::vector<Schedule> sm90Candidates(const Problem &problem, Sm90Room needed) {
     schedule.stages = choice.stages;
     schedule.warps = choice.tileQ / kWarpRows;
     schedule.overlap = choice.overlap;
+    schedule.splitKV = splitOf(schedule, problem, target);
     all.push_back(schedule);
   }
   return all;
@@ -79,7 +117,7 @@ int sm90Registers(const Schedule &schedule, const Problem &problem) {
   return kBaseRegisters + static_cast<int>(roundUp(problem.dimV, 16) / 2 + schedule.tileKV / 2 + schedule.tileKV / 4);
 }
 
-Status checkSm90(const Schedule &schedule, const Problem &problem, const Target &target) {
+Status checkSm90Form(const Schedule &schedule, const Target &target) {
   const int groups = schedule.tileQ / kGroupRows;
   if (schedule.tileQ % kGroupRows != 0 || groups > 4)
     return refuse(fmt::format("tile_q: {} kernels take 64, 128, 192 or 256 rows (a warp group owns 64), found {}",
@@ -96,6 +134,11 @@ Status checkSm90(const Schedule &schedule, const Problem &problem, const Target 
   if (groups == 1 && overlapsBetween(schedule.overlap))
     return refuse(fmt::format("overlap: ping_pong needs two warp groups or more, tile_q={} has one", schedule.tileQ),
                   "choose none or intra, or tile_q from 128");
+  return {};
+}
+
+Status checkSm90Room(const Schedule &schedule, const Problem &problem, const Target &target) {
+  const int groups = schedule.tileQ / kGroupRows;
   if (int64_t bytes = sm90Layout(schedule, problem, target.sharedBytesPerBlock).bytes;
       bytes > target.sharedBytesPerBlock)
     return refuse(fmt::format("shared memory: tile_q={}, tile_kv={}, stages={} need {} bytes a block; {} has {}",

@@ -55,6 +55,7 @@ def ScheduleSm80 : Pass<"tw-schedule-sm80", "::mlir::ModuleOp"> {
     Option<"minBlocks", "min-blocks", "int64_t", "1", "blocks an SM should hold">,
     Option<"longestFirst", "longest-first", "bool", "false", "take tiles from the end">,
     Option<"rescaleThreshold", "rescale-threshold", "double", "0.0", "growth of a row's maximum, in log2 units, that is left unscaled">,
+    Option<"packedHeads", "packed-heads", "int64_t", "1", "query heads of one kv head that share a q tile (merge)">,
     Option<"rowWarpsOfDQ", "row-warps-of-dq", "int64_t", "1", "warps along the rows of dQ's tile (fused); the others split its columns">,
   ];
 }
@@ -71,6 +72,9 @@ def ScheduleSm90 : Pass<"tw-schedule-sm90", "::mlir::ModuleOp"> {
     turns at issuing, so that one group's softmax lies under another's products. Visits that the mask cuts through, and
     the first of a tile, look for maxima before exponentials; the others do not look at all and find out from the sums
     whether they should have (templates/sm90/Softmax.cuh, outgrew).
+
+    A kernel in parts walks one part's share of the visits and stores its state instead of O and LSE
+    (templates/common/State.cuh). With `packed-heads` row r of a tile is head r % N of a group at query r / N.
   }];
   let options = [
     Option<"stages", "stages", "int64_t", "2", "slots of K's ring and of V's">,
@@ -80,6 +84,7 @@ def ScheduleSm90 : Pass<"tw-schedule-sm90", "::mlir::ModuleOp"> {
     Option<"overlapsWithin", "overlaps-within", "bool", "false", "softmax under the group's own product">,
     Option<"overlapsBetween", "overlaps-between", "bool", "false", "groups take turns">,
     Option<"longestFirst", "longest-first", "bool", "false", "deal the longest tiles first">,
+    Option<"packedHeads", "packed-heads", "int64_t", "1", "query heads of one kv head that share a q tile">,
     Option<"rescaleThreshold", "rescale-threshold", "double", "0.0", "growth of a row's maximum, in log2 units, that is left unscaled; 0 looks for maxima in every visit">,
   ];
 }

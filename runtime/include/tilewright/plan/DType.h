@@ -2,10 +2,11 @@
 #pragma once
 
 #include "tilewright/Error.h"
+#include "tilewright/Export.h"
 #include <cstdint>
 #include <string_view>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 /// Storage type of q, k, v, o and their gradients. Accumulation is always in fp32.
 enum class DType { F32, F16, BF16 };

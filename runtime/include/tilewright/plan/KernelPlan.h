@@ -1,9 +1,10 @@
 // One kernel, decided: Problem + Schedule + Target + role. Its canonical text is the cache key's first ingredient.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/plan/Schedule.h"
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 struct KernelPlan {
   Problem problem;
@@ -30,6 +31,9 @@ struct KernelPlan {
 
 void to_json(nlohmann::json &json, const KernelPlan &plan);
 Expected<KernelPlan> kernelPlanFromJson(const nlohmann::json &json);
+
+/// A plan and the one that goes with it, in launch order: Merge after a Forward that splits keys, Convert after Fused.
+std::vector<KernelPlan> withFollower(KernelPlan plan);
 
 /// SHA-256 of some bytes as 64 hex digits.
 std::string sha256Hex(std::string_view bytes);

@@ -2,6 +2,7 @@
 // A plain value: comparable, JSON both ways, canonical text. It says nothing about how (Schedule) or where (Target).
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/plan/DType.h"
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 enum class Direction { Forward, Backward };
 
@@ -75,6 +76,8 @@ struct Problem {
   /// The whole mask as one canonical expression (causal, window and mask, and-ed, each condition once); empty when
   /// everything is visible. Spellings that mean the same bounds give the same text.
   std::string fullMask() const;
+  /// Whether the mask reads h, by name or as a table's subscript, and so may differ between heads.
+  bool maskReadsHead() const;
   /// The whole score function as one canonical expression (softcap, then score); empty when it is s itself.
   std::string fullScore() const;
 
@@ -82,6 +85,10 @@ struct Problem {
   /// The direction is not among them: a kernel's role says what is computed.
   std::string constantsText() const;
 };
+
+/// The tables that a mask and a score read, as Problem::tables lists them; element types, which expressions do not say,
+/// are int32.
+Expected<std::vector<TableSpec>> tablesRead(const std::string &mask, const std::string &score);
 
 void to_json(nlohmann::json &json, const Problem &problem);
 /// Unknown keys, wrong types and invalid values are errors that name the key.

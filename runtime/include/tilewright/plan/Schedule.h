@@ -1,12 +1,13 @@
 // How a kernel is cut and ordered. A pure value: the autotuner searches it, and a user may set any field.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/plan/Problem.h"
 #include "tilewright/plan/Target.h"
 #include <map>
 #include <optional>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 /// Which kernel of a problem. Forward needs one; backward runs Delta, then the kernels of its strategy (Backward).
 enum class KernelRole {
@@ -25,6 +26,9 @@ enum class Backward {
   Fused,     ///< Fused, then Convert: five products and so faster, but blocks add to dQ in the order they arrive, so
              ///< its last bits differ from run to run. CUDA, bf16 and fp16
 };
+
+/// Whether a role belongs to the forward pass.
+constexpr bool isForward(KernelRole role) { return role == KernelRole::Forward || role == KernelRole::Merge; }
 
 std::string_view toString(KernelRole role); ///< "forward", "delta", "dq", "dkv", "fused", "convert", "merge"
 Expected<KernelRole> parseKernelRole(std::string_view text);
@@ -50,6 +54,14 @@ enum class Overlap {
 constexpr bool overlapsWithin(Overlap overlap) { return overlap == Overlap::Intra || overlap == Overlap::Both; }
 constexpr bool overlapsBetween(Overlap overlap) { return overlap == Overlap::PingPong || overlap == Overlap::Both; }
 
+/// What keeps a schedule from running.
+enum class ScheduleLimit {
+  None,
+  Form, ///< Fields out of range, or that do not divide each other as the kernel needs it.
+  SharedMemory,
+  Registers,
+};
+
 struct Schedule {
   int tileQ = 64;  ///< Rows of q a block owns (DKV, Fused: streams at a time).
   int tileKV = 64; ///< Rows of k and v a block streams at a time (DKV, Fused: owns).
@@ -64,7 +76,9 @@ struct Schedule {
   Overlap overlap = Overlap::None; ///< Hopper's forward; elsewhere none.
   int splitKV = 1; ///< Forward: a q tile's visited kv tiles are dealt in order to so many blocks, as evenly as they can
                    ///< be; each writes its state (m, l, o), and Merge adds the states up. For few queries over many
-                   ///< keys, which leave processors idle otherwise. CPU; elsewhere 1.
+                   ///< keys, which leave processors idle otherwise. CPU and Hopper's forward; elsewhere 1.
+  bool packHeads = false; ///< Hopper's forward: the query heads of a kv head share q tiles, tile_q / group queries of
+                          ///< each, so that K and V are read once for all of them. For few queries (decoding).
   double rescaleThreshold = 0; ///< The accumulator is rescaled only when a row's maximum grew by more than this, in
                                ///< log2 units; 0 always rescales. Exact after normalisation. At most 16. CPU: 0.
 
@@ -77,6 +91,9 @@ struct Schedule {
   /// Refuses what cannot run, naming the field, its value and the limit it breaks.
   Status validate(const Problem &problem, const Target &target, KernelRole role) const;
 
+  /// The limit that validate() finds broken first.
+  ScheduleLimit brokenLimit(const Problem &problem, const Target &target, KernelRole role) const;
+
   /// Dynamic shared memory a block needs, in bytes; 0 on the CPU.
   int64_t sharedBytes(const Problem &problem, const Target &target, KernelRole role) const;
 
@@ -88,7 +105,7 @@ struct Schedule {
   /// blocks (a warp then reads least of dS and K for what it computes); 0 where none is.
   int rowWarpsOfDQ(const Problem &problem) const;
 
-  /// "tile_q=128,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,overlap=none,split_kv=1,rescale_threshold=0"
+  /// "tile_q=128,tile_kv=64,stages=2,warps=4,column_warps=1,blocks_per_sm=2,order=plain,overlap=none,split_kv=1,pack_heads=false,rescale_threshold=0"
   std::string canonicalText() const;
 };
 
@@ -97,11 +114,13 @@ struct Schedule {
 class ScheduleOverrides {
 public:
   /// Fields are tile_q, tile_kv, stages, warps, order (plain | longest_first), overlap (none | intra |
-  /// ping_pong | both), split_kv, rescale_threshold.
+  /// ping_pong | both), split_kv, pack_heads (true | false), rescale_threshold.
   /// `backward=two_kernel` or `backward=fused` chooses the strategy; it takes no role before it. Fields of dq and dkv
   /// choose two_kernel too, those of fused fused. Convert follows Fused and Merge follows Forward: they have no fields
   /// of their own. Errors list the names and the accepted values.
   static Expected<ScheduleOverrides> parse(std::string_view text);
+  /// The same as an object: {"tile_q": 128, "dkv.tile_kv": 64, "backward": "fused"}.
+  static Expected<ScheduleOverrides> fromJson(const nlohmann::json &json);
   /// The fields that apply to `role` replaced in `schedule`; role-specific ones win over general ones.
   Status apply(KernelRole role, Schedule &schedule) const;
   bool empty() const { return fields.empty() && !strategy; }
@@ -114,6 +133,15 @@ private:
   std::map<std::string, std::string> fields; ///< "tile_q" or "dkv.tile_q" -> value
   std::optional<Backward> strategy;
 };
+
+/// Query heads of one kv head that share a q tile: the problem's group where heads are packed, else 1.
+int64_t packedHeads(const Schedule &schedule, const Problem &problem);
+/// The q tiles of a forward and of its merge: positions in each, tiles of a head (or, packed, of a group of heads), and
+/// so many heads or groups a batch entry.
+struct QueryTiles {
+  int64_t positions, tiles, heads;
+};
+QueryTiles queryTiles(const Schedule &schedule, const Problem &problem, int64_t seqQ, int64_t headsQ);
 
 /// The kernels that one forward takes, in launch order: Forward, and Merge after it where the schedule splits keys.
 std::vector<KernelRole> forwardRoles(const Schedule &forward);

@@ -2,11 +2,12 @@
 #pragma once
 
 #include "tilewright/Error.h"
+#include "tilewright/Export.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 struct Target {
   enum class Kind { Cpu, Cuda };
