@@ -45,19 +45,12 @@ struct GpuTrainer {
     GpuTrainer t;
     t.rank = job.rank;
     t.setup.ranks = job.worldSize;
-    auto environment = Environment::ofProcess();
-    if (!environment) return propagate(environment);
-    auto driver = cuda::Driver::open(environment->cudaDriver);
-    if (!driver) return propagate(driver);
-    auto compiler = cuda::Nvrtc::open(
-        {environment->nvrtc, environment->libraryPath, environment->cudaHome, (*driver)->version() / 1000});
-    if (!compiler) return propagate(compiler);
-    auto gpu = cuda::Device::open(*driver, job.localRank);
-    if (!gpu) return propagate(gpu);
-    auto device = CudaDevice::create(*gpu, **compiler);
+    auto context = Context::create({});
+    if (!context) return propagate(context);
+    auto device = CudaDevice::create(**context, job.localRank);
     if (!device) return propagate(device);
     t.device = std::move(*device);
-    auto transport = connectNccl(job, *t.device, {environment->nccl});
+    auto transport = connectNccl(job, *t.device, {(*context)->environment().nccl});
     if (!transport) return propagate(transport);
     t.transport = std::move(*transport);
     auto engine = Engine::create(parameterList(), options, *t.transport, *t.device);

@@ -2,21 +2,9 @@
 // are memory bound: neighbouring threads take neighbouring elements, each element is touched once. Sums are taken in an
 // order that sizes alone decide, so that the same data give the same bits.
 #pragma once
-#include "common/Types.cuh"
+#include "common/Elements.cuh"
 
 namespace tw {
-
-__device__ __forceinline__ float loadElement(const F32 *from) { return from->value; }
-__device__ __forceinline__ float loadElement(const BF16 *from) {
-  return __uint_as_float(static_cast<UInt32>(from->bits) << 16);
-}
-__device__ __forceinline__ void storeElement(F32 *to, float value) { to->value = value; }
-/// To nearest, ties to even; NaN stays NaN.
-__device__ __forceinline__ void storeElement(BF16 *to, float value) {
-  const UInt32 bits = __float_as_uint(value);
-  to->bits = (bits & 0x7fffffffu) > 0x7f800000u ? static_cast<unsigned short>(bits >> 16 | 0x40u)
-                                                : static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
 
 struct ConvertArgs {
   const void *from;

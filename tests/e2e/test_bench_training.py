@@ -40,9 +40,12 @@ class BenchTraining(unittest.TestCase):
         self.assertEqual(table.code, 0, str(table))
         for text in ("to naive", "930.3", "bucketed 1000 MB"):
             self.assertIn(text, table.stdout)
-        refused = self.workspace("bench", "zero", "--backend", "nccl")
-        self.assertEqual(refused.code, 2)
-        self.assertIn("gloo", refused.stderr)
+        for backend, part in (("mpi", "gloo or nccl"), ("nccl", "/nowhere/libcuda.so.1")):
+            refused = self.workspace("bench", "zero", "--backend", backend,
+                                     env={"TILEWRIGHT_CUDA_DRIVER": "/nowhere/libcuda.so.1"})
+            self.assertEqual(refused.code, 2)
+            self.assertIn(part, refused.stderr)
+            self.assertIn("--backend gloo", refused.stderr)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class Train(unittest.TestCase):
         self.assertIn("tokens of text are bytes", outcome.stderr)
         self.assertEqual(outcome.stderr.count("150/150"), 1)  # rank 0's alone
 
-        sample = ("sample", "--checkpoint", folder, "--prompt", "Status ", "--tokens", 100, "--json")
+        sample = ("sample", "--target", "cpu", "--checkpoint", folder, "--prompt", "Status ", "--tokens", 100, "--json")
         first, again, other = (self.workspace(*sample, "--seed", seed) for seed in (1, 1, 2))
         self.assertEqual(first.code, 0, str(first))
         self.assertEqual(len(first.json["tokens"]), 100)
@@ -60,7 +60,7 @@ class Train(unittest.TestCase):
     def test_ctrl_c_ends_all_ranks_with_a_checkpoint_that_resumes(self):
         for ranks in (1, 2):
             folder = self.workspace.fresh(f"interrupted-{ranks}")
-            command = ["train", "--data", self.data, "--steps", 100000, "--checkpoints", folder, "--log-every", 1]
+            command = ["train", "--target", "cpu", "--data", self.data, "--steps", 100000, "--checkpoints", folder, "--log-every", 1]
             if ranks > 1:
                 command = ["launch", "-n", ranks, "--", tool.program(), *command]
             job = self.workspace.start(*command, env={"TILEWRIGHT_THREADS": 1})
@@ -79,7 +79,7 @@ class Train(unittest.TestCase):
 
     def test_a_polite_kill_ends_it_with_that_signals_code(self):
         folder = self.workspace.fresh("terminated")
-        job = self.workspace.start("train", "--data", self.data, "--steps", 100000, "--checkpoints", folder,
+        job = self.workspace.start("train", "--target", "cpu", "--data", self.data, "--steps", 100000, "--checkpoints", folder,
                                    "--log-every", 1, env={"TILEWRIGHT_THREADS": 1})
         while " 3/100000" not in job.stderr.readline():
             self.assertIsNone(job.poll())
@@ -98,6 +98,8 @@ class Train(unittest.TestCase):
                               (("--data", self.data, "--vocabulary", 100), "256"),
                               (("--data", self.data, "--precision", "fp8"), "bf16"),
                               (("--data", self.data, "--non-finite", "ignore"), "skip"),
+                              (("--data", self.data, "--target", "tpu"), "auto, cpu or cuda"),
+                              (("--data", self.data, "--backward", "both"), "two_kernel"),
                               (("--data", self.data, "--resume", "/nowhere"), "/nowhere"),
                               (("--data", self.data, "--metrics", "/nowhere/m", "--steps", 1), "/nowhere/m")):
             outcome = training.train(self.workspace, *options)
@@ -107,6 +109,17 @@ class Train(unittest.TestCase):
         self.assertEqual(outcome.code, 2)
         self.assertIn("/nowhere", outcome.stderr)
         self.assertIn("EXAMPLES", self.workspace("train", "--help").stdout)
+
+    def test_a_gpu_that_is_not_there_is_explained_and_not_needed(self):
+        nothing = {"TILEWRIGHT_CUDA_DRIVER": "/nowhere/libcuda.so.1"}
+        refused = training.train(self.workspace, "--data", self.data, "--target", "cuda", "--steps", 1, env=nothing)
+        self.assertEqual(refused.code, 2, str(refused))
+        for part in ("/nowhere/libcuda.so.1", "--target cpu"):
+            self.assertIn(part, refused.stderr)
+        for ranks in (1, 2):
+            outcome = training.train(self.workspace, "--data", self.data, "--target", "auto", "--steps", 1, env=nothing, ranks=ranks)
+            self.assertEqual(outcome.code, 0, str(outcome))
+            self.assertIn("OpenBLAS", outcome.stderr)
 
     def test_a_divergence_stops_with_the_last_good_step_or_goes_on(self):
         folder = self.workspace.fresh("diverged")

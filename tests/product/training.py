@@ -27,8 +27,9 @@ def write_tokens(path, tokens):
 
 
 def train(workspace, *options, ranks=1, timeout=60, env=None):
-    """`options` are names and values in turn, and --json; the last value of a name counts."""
-    values = dict(zip(*[iter(o for o in options if o != "--json")] * 2, strict=True))
+    """`options` are names and values in turn, and --json; the last value of a name counts. On the CPU unless they say
+    otherwise."""
+    values = {"--target": "cpu"} | dict(zip(*[iter(o for o in options if o != "--json")] * 2, strict=True))
     arguments = ["train", *[part for pair in values.items() for part in pair]] + ["--json"] * ("--json" in options)
     if ranks > 1:
         arguments = ["launch", "-n", ranks, "--", tool.program(), *arguments]

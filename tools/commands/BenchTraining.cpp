@@ -2,9 +2,10 @@
 #include "../bench/TemporaryFolder.h"
 #include "Commands.h"
 #include "Console.h"
+#include "OptionChecks.h"
 #include "RankLauncher.h"
 #include "TrainSession.h"
-#include "tilewright/distributed/transport/GlooTransport.h"
+#include "tilewright/cuda/Driver.h"
 #include "tilewright/train/StepBench.h"
 #include <fmt/format.h>
 #include <fstream>
@@ -14,7 +15,7 @@ namespace {
 
 struct TrainingBench {
   bool zero = false; ///< Else ddp.
-  std::string model = "tiny", backend = "gloo", resultFile;
+  std::string model = "tiny", backend = "gloo", precision = "auto", resultFile;
   int ranks = 2;
   int64_t batch = 2, steps = 10, warmup = 2;
   std::optional<int64_t> context, layers;
@@ -51,29 +52,45 @@ Expected<train::ModelConfig> modelOf(const TrainingBench &options) {
   return model;
 }
 
-nlohmann::json rowOf(const Mode &mode, const train::StepBenchResult &r) {
+/// A GPU's collectives are enqueued and leave no time at the host.
+nlohmann::json rowOf(const Mode &mode, const train::StepBenchResult &r, bool onGpu) {
   nlohmann::json memory;
   for (int c = 0; c < dist::kCategories; ++c)
     memory[std::string(toString(static_cast<dist::Category>(c)))] = r.memory.of(static_cast<dist::Category>(c));
   return {{"mode", mode.name},      {"strategy", toString(mode.strategy)},
           {"calls", r.calls},       {"sent_bytes", r.sentBytes},
           {"step_ms", r.median()},  {"compute_ms", r.computeMs},
-          {"wait_ms", r.waitMs},    {"communication_ms", r.communicationMs},
+          {"wait_ms", r.waitMs},    {"communication_ms", onGpu ? nlohmann::json() : nlohmann::json(r.communicationMs)},
           {"memory_bytes", memory}, {"bucket_mb", mode.bucketMB}};
+}
+
+/// On what the ranks compute: it goes with what they talk over.
+Expected<SessionOptions> machineOf(const TrainingBench &options) {
+  if (options.backend != "gloo" && options.backend != "nccl")
+    return fail(Stage::Input, fmt::format("--backend: expected gloo or nccl, found '{}'", options.backend),
+                "--backend gloo computes on the CPU");
+  SessionOptions machine;
+  machine.target = options.backend == "nccl" ? "cuda" : "cpu";
+  if (options.precision != "auto") {
+    Expected<ElementType> type = parseTrainingType("--precision", options.precision);
+    if (!type) return propagate(type);
+    machine.precision = *type;
+  }
+  return machine;
 }
 
 /// As one rank: rank 0 writes the rows.
 Status benchAsRank(const TrainingBench &options) {
   Expected<train::ModelConfig> config = modelOf(options);
   if (!config) return propagate(config);
-  Expected<std::unique_ptr<TrainSession>> opened = TrainSession::open(false);
+  Expected<SessionOptions> machine = machineOf(options);
+  if (!machine) return propagate(machine);
+  Expected<std::unique_ptr<TrainSession>> opened = TrainSession::open(*machine);
   if (!opened) return propagate(opened);
   TrainSession &s = **opened;
   Expected<std::unique_ptr<train::Transformer>> model =
       train::Transformer::create(*config, *s.backend, options.batch, true);
   if (!model) return propagate(model);
-  Expected<std::unique_ptr<dist::Transport>> alone = dist::connectGloo({});
-  if (!alone) return propagate(alone);
   nlohmann::json rows = nlohmann::json::array();
   for (const Mode &mode : modesOf(options.zero)) {
     dist::StrategyOptions strategy;
@@ -81,21 +98,22 @@ Status benchAsRank(const TrainingBench &options) {
     strategy.bucketBytes = mode.bucketMB * 1000000;
     strategy.worldSize = mode.alone ? 1 : s.job.worldSize;
     strategy.activationBytes = train::Transformer::activationBytes(*config, options.batch, true, *s.backend);
-    // A device's memory lives as long as it does: each mode's own goes before the next.
-    std::unique_ptr<dist::ComputeDevice> device = dist::hostDevice(&*s.pool);
+    strategy.parameterType = s.precision;
+    // What a device and a transport allocate lives as long as they do: each mode's own goes before the next.
+    Expected<Connection> connection = mode.alone ? s.connectAlone() : s.connect();
+    if (!connection) return propagate(connection);
     Expected<train::StepBenchResult> result = train::benchSteps(
-        **model, strategy, options.batch, options.warmup, options.steps, mode.alone ? **alone : *s.transport, *device);
+        **model, strategy, options.batch, options.warmup, options.steps, *connection->transport, *connection->device);
     if (!result) return propagate(result);
     if (s.first()) fmt::print(stderr, "{}: {:.1f} ms\n", mode.name, result->median());
-    rows.push_back(rowOf(mode, *result));
-    // The lonely mode has ended on no rank before it has on all.
-    if (Expected<std::vector<std::string>> met = s.transport->exchange(""); !met) return propagate(met);
+    rows.push_back(rowOf(mode, *result, s.gpu));
   }
   if (!s.first()) return {};
   nlohmann::json json = {{"model", nlohmann::json::parse(config->json())},
                          {"parameters", config->parameterCount()},
                          {"ranks", s.job.worldSize},
-                         {"backend", s.transport->name()},
+                         {"backend", options.backend},
+                         {"precision", toString(s.precision)},
                          {"batch", options.batch},
                          {"steps", options.steps},
                          {"compute", s.backend->description()},
@@ -107,12 +125,26 @@ Status benchAsRank(const TrainingBench &options) {
   return {};
 }
 
+Status hasGpus(int ranks) {
+  Expected<Environment> environment = Environment::ofProcess();
+  if (!environment) return propagate(environment);
+  constexpr const char *remedy = "--backend gloo computes on the CPU";
+  auto driver = cuda::Driver::open(environment->cudaDriver);
+  if (!driver) {
+    driver.error().hint += (driver.error().hint.empty() ? "" : "; ") + std::string(remedy);
+    return propagate(driver);
+  }
+  const size_t found = (*driver)->devices().size();
+  if (found >= static_cast<size_t>(ranks)) return {};
+  return fail(Stage::Input, fmt::format("--backend nccl: {} ranks take a GPU each; this machine has {}", ranks, found),
+              fmt::format("--ranks {}; {}", found, remedy));
+}
+
 Expected<nlohmann::json> benchAll(const TrainingBench &options) {
-  if (options.backend == "nccl")
-    return fail(Stage::Input, "--backend nccl: the model computes on the CPU, whose ranks talk over gloo",
-                "--backend gloo");
-  if (options.backend != "gloo")
-    return fail(Stage::Input, fmt::format("--backend: expected gloo, found '{}'", options.backend));
+  Expected<SessionOptions> machine = machineOf(options);
+  if (!machine) return propagate(machine);
+  if (machine->target == "cuda")
+    if (Status status = hasGpus(options.ranks); !status) return propagate(status);
   Expected<train::ModelConfig> model = modelOf(options);
   if (!model) return propagate(model);
   Expected<bench::TemporaryFolder> folder = bench::TemporaryFolder::make("bench");
@@ -125,6 +157,10 @@ Expected<nlohmann::json> benchAll(const TrainingBench &options) {
                     options.zero ? "zero" : "ddp",
                     "--result-file",
                     file,
+                    "--backend",
+                    options.backend,
+                    "--precision",
+                    options.precision,
                     "--model",
                     options.model,
                     "--context",
@@ -154,7 +190,9 @@ void addOne(CLI::App &bench, int &exitCode, bool zero) {
   options->zero = zero;
   command->add_option("--model", options->model, "tiny | small | medium")->capture_default_str();
   command->add_option("--ranks", options->ranks, "Of this machine")->check(CLI::Range(1, 64))->capture_default_str();
-  command->add_option("--backend", options->backend, "gloo: the model computes on the CPU")->capture_default_str();
+  command->add_option("--backend", options->backend, "gloo: on the CPU | nccl: on GPUs")->capture_default_str();
+  command->add_option("--precision", options->precision, "auto | fp32 | bf16; auto: bf16 on GPUs, else fp32")
+      ->capture_default_str();
   command->add_option("--batch", options->batch, "Sequences a rank")->check(CLI::Range(1, 4096))->capture_default_str();
   command->add_option("--context", options->context, "Tokens a sequence (default: the preset's)");
   command->add_option("--layers", options->layers, "Instead of the preset's");

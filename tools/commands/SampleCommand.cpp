@@ -1,8 +1,7 @@
 // `tilewright sample`: lets a trained model continue a text.
 #include "Commands.h"
 #include "Console.h"
-#include "tilewright/Compiler.h"
-#include "tilewright/train/CpuBackend.h"
+#include "TrainSession.h"
 #include "tilewright/train/Sampler.h"
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,7 +11,7 @@ namespace tilewright::tool {
 namespace {
 
 struct SampleCommandOptions {
-  std::string checkpoint, prompt = "\n";
+  std::string checkpoint, prompt = "\n", target = "auto";
   std::vector<int32_t> promptTokens;
   train::SampleOptions sample;
   bool json = false;
@@ -22,23 +21,18 @@ struct SampleCommandOptions {
 constexpr int64_t kByteVocabulary = 256;
 
 Status sampleOnce(const SampleCommandOptions &options) {
-  Expected<Environment> environment = Environment::ofProcess();
-  if (!environment) return propagate(environment);
-  static Compiler compiler;
-  ContextOptions contextOptions;
-  contextOptions.generator = &compiler;
-  contextOptions.hostCompiler = Compiler::hostCompiler();
-  contextOptions.log = logToStderr(false);
-  Expected<std::shared_ptr<Context>> context = Context::create(contextOptions);
-  if (!context) return propagate(context);
-  ThreadPool pool((*context)->threads());
-  Expected<std::unique_ptr<train::Backend>> backend = train::cpuBackend(*context, pool);
-  if (!backend) return propagate(backend);
-  auto parameters = train::CheckpointParameters::load(options.checkpoint, **backend);
+  SessionOptions machine;
+  machine.target = options.target;
+  machine.precision = ElementType::F32;
+  machine.alone = true;
+  Expected<std::unique_ptr<TrainSession>> session = TrainSession::open(machine);
+  if (!session) return propagate(session);
+  train::Backend &backend = *(*session)->backend;
+  auto parameters = train::CheckpointParameters::load(options.checkpoint, backend);
   if (!parameters) return propagate(parameters);
   const train::ModelConfig &config = (*parameters)->model();
   const bool text = config.vocabulary == kByteVocabulary;
-  Expected<std::unique_ptr<train::Transformer>> model = train::Transformer::create(config, **backend, 1, false);
+  Expected<std::unique_ptr<train::Transformer>> model = train::Transformer::create(config, backend, 1, false);
   if (!model) return propagate(model);
 
   std::vector<int32_t> prompt = options.promptTokens;
@@ -95,6 +89,8 @@ void addSampleCommand(CLI::App &app, int &exitCode) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--seed", options->sample.seed, "The same seed gives the same text")->capture_default_str();
+  command->add_option("--target", options->target, "auto | cpu | cuda; auto: a GPU if there is one")
+      ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on stdout");
   command->footer("\nEXAMPLES\n  tilewright sample --checkpoint run --prompt 'The ' --tokens 300\n"
                   "  tilewright sample --checkpoint run/step-00000100 --prompt-tokens 12,7 --temperature 0 --json\n");

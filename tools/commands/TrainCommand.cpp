@@ -5,6 +5,8 @@
 #include "TrainReport.h"
 #include "TrainSession.h"
 #include "tilewright/distributed/transport/RankAgreement.h"
+#include "tilewright/distributed/transport/ScheduleAgreement.h"
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -38,7 +40,7 @@ struct TrainCommandOptions {
   bool json = false, verbose = false;
 };
 
-void printStart(train::Trainer &trainer, const TrainSession &session) {
+void printStart(train::Trainer &trainer, const TrainSession &session, const dist::Transport &transport) {
   const train::TrainOptions &o = trainer.options();
   const train::ModelConfig &m = o.model;
   fmt::print(stderr, "model       {}: {} layers, width {}, {} heads, hidden {}; {} parameters, {}\n", m.name, m.layers,
@@ -48,13 +50,19 @@ void printStart(train::Trainer &trainer, const TrainSession &session) {
              o.format == train::TokenFormat::Text ? " (tokens of text are bytes)" : "");
   fmt::print(stderr, "step        {} sequences of {} tokens over {} rank{}, accumulation {}\n", o.batch, m.context,
              session.job.worldSize, session.job.worldSize == 1 ? "" : "s", o.accumulation);
-  fmt::print(stderr, "engine      {} over {}; {}\n", toString(o.strategy), session.transport->name(),
+  fmt::print(stderr, "engine      {}{}; {}\n", toString(o.strategy),
+             session.job.worldSize > 1 ? fmt::format(" over {}", transport.name()) : "",
              session.backend->description());
   const dist::MemoryByCategory memory = trainer.memory();
   std::string parts;
   for (int c = 0; c < dist::kCategories; ++c)
     parts += fmt::format("{}{} {}", c ? ", " : "", toString(static_cast<dist::Category>(c)),
                          formatBytes(static_cast<double>(memory.of(static_cast<dist::Category>(c)))));
+  if (session.gpu)
+    if (auto memory = session.gpu->gpu()->memory())
+      parts += fmt::format("; {} of the device's {} in use",
+                           formatBytes(static_cast<double>(memory->totalBytes - memory->freeBytes)),
+                           formatBytes(static_cast<double>(memory->totalBytes)));
   fmt::print(stderr, "memory      {}\n", parts);
   if (!o.resume.empty()) {
     fmt::print(stderr, "resumed     after step {}\n", trainer.stepsDone());
@@ -89,20 +97,58 @@ void printJson(train::Trainer &trainer, const TrainSession &session, const train
   fmt::print("{}\n", json.dump());
 }
 
+/// The schedules of the model's attention that rank 0 would choose.
+Status agreeOnAttention(const train::TrainOptions &options, TrainSession &session, dist::Transport &transport) {
+  const train::ModelConfig &model = options.model;
+  Problem problem;
+  problem.batch = std::max<int64_t>(1, options.batch / session.job.worldSize / options.accumulation);
+  problem.headsQ = problem.headsKV = model.heads;
+  problem.seqQ = problem.seqKV = model.context;
+  problem.dimQK = problem.dimV = model.headDim();
+  problem.dtype = session.precision == ElementType::F32 || !session.gpu ? DType::F32 : DType::BF16;
+  problem.causal = true;
+  problem.direction = Direction::Backward;
+  const cuda::Device *gpu = session.gpu ? session.gpu->gpu().get() : nullptr;
+  Expected<Target> target = gpu ? Target::forComputeCapability(gpu->info().major, gpu->info().minor)
+                                : Expected<Target>(session.context->hostTarget());
+  if (!target) return propagate(target);
+  Expected<std::vector<PlanChoice>> plans =
+      dist::chooseTogether(transport, *target, [&]() -> Expected<std::vector<PlanChoice>> {
+        Expected<ScheduleOverrides> whole = ScheduleOverrides::parse("split_kv=1"); // as the model's calls want it
+        if (!whole) return propagate(whole);
+        Expected<std::vector<PlanChoice>> chosen = session.context->choose(problem, *target, *whole);
+        // One kernel serves sequences of every length: only what was measured for the model's own is better than that.
+        if (chosen)
+          std::erase_if(*chosen, [](const PlanChoice &c) { return c.origin != ScheduleOrigin::Exact; });
+        return chosen;
+      });
+  if (!plans) return propagate(plans);
+  session.backend->useSchedules(*plans);
+  if (session.first() && !plans->empty()) fmt::print(stderr, "attention   schedules as tuned\n");
+  return {};
+}
+
 Expected<int> trainOnce(const TrainCommandOptions &options) {
   Expected<train::TrainOptions> settings = options.flags.options();
   if (!settings) return propagate(settings);
-  Expected<std::unique_ptr<TrainSession>> session = TrainSession::open(options.verbose);
+  Expected<SessionOptions> machine = options.flags.session();
+  if (!machine) return propagate(machine);
+  machine->verbose = options.verbose;
+  Expected<std::unique_ptr<TrainSession>> session = TrainSession::open(*machine);
   if (!session) return propagate(session);
   TrainSession &s = **session;
+  settings->parameterType = s.precision;
+  Expected<Connection> connection = s.connect();
+  if (!connection) return propagate(connection);
+  if (Status status = agreeOnAttention(*settings, s, *connection->transport); !status) return propagate(status);
   Expected<std::unique_ptr<train::Trainer>> trainer =
-      train::Trainer::create(*settings, *s.transport, *s.device, *s.backend);
+      train::Trainer::create(*settings, *connection->transport, *connection->device, *s.backend);
   if (!trainer) return propagate(trainer);
   Expected<std::unique_ptr<TrainReport>> report =
       TrainReport::open(**trainer, s.job.rank, s.job.worldSize, options.logEvery, options.metrics);
-  if (Status status = dist::agree(*s.transport, report ? Status() : Status(propagate(report))); !status)
+  if (Status status = dist::agree(*connection->transport, report ? Status() : Status(propagate(report))); !status)
     return propagate(status);
-  if (s.first()) printStart(**trainer, s);
+  if (s.first()) printStart(**trainer, s, *connection->transport);
 
   struct sigaction action {};
   action.sa_handler = requestStop;

@@ -23,7 +23,19 @@ void TrainFlags::addTo(CLI::App &command) {
   shape->add_option("--layers", layers, "Instead of the preset's");
   shape->add_option("--heads", heads, "Instead of the preset's");
   shape->add_option("--hidden", hidden, "Instead of the preset's");
-  shape->add_option("--precision", precision, "fp32 | bf16: parameters, bf16 with fp32 master weights")
+
+  CLI::App *machine = command.add_option_group("Machine");
+  machine->add_option("--target", target, "auto | cpu | cuda; auto: GPUs if every rank has one of its own")
+      ->capture_default_str();
+  machine
+      ->add_option("--precision", precision,
+                   "auto | fp32 | bf16, which has fp32 master weights; auto: bf16 on GPUs, else fp32")
+      ->capture_default_str();
+  machine->add_flag("--tf32", tf32, "On GPUs, let fp32 matrix products round their operands to TF32");
+  machine
+      ->add_option("--backward", backward,
+                   "two_kernel | fused: attention's gradients on GPUs; fused is faster, but its last bits differ from "
+                   "run to run")
       ->capture_default_str();
 
   CLI::App *training = command.add_option_group("Training");
@@ -75,12 +87,9 @@ Expected<train::TrainOptions> TrainFlags::options() const {
   Expected<dist::Strategy> parsed = dist::parseStrategy(strategy);
   if (!parsed) return propagate(parsed);
   o.strategy = *parsed;
-  for (auto [option, text, type] :
-       {std::tuple{"--precision", &precision, &o.parameterType}, {"--reduction", &reduction, &o.reductionType}}) {
-    Expected<ElementType> found = parseTrainingType(option, *text);
-    if (!found) return propagate(found);
-    *type = *found;
-  }
+  Expected<ElementType> reduced = parseTrainingType("--reduction", reduction);
+  if (!reduced) return propagate(reduced);
+  o.reductionType = *reduced;
   o.minimumRate = minimumRate.value_or(o.learningRate / 10);
   using NonFinite = dist::StepSettings::NonFinite;
   if (nonFinite == "stop")
@@ -92,6 +101,24 @@ Expected<train::TrainOptions> TrainFlags::options() const {
   else
     return fail(Stage::Input, fmt::format("--non-finite: expected stop, skip or continue, found '{}'", nonFinite));
   if (Status status = o.validate(); !status) return propagate(status);
+  return o;
+}
+
+Expected<SessionOptions> TrainFlags::session() const {
+  SessionOptions o;
+  o.target = target;
+  o.tf32 = tf32;
+  if (precision != "auto") {
+    Expected<ElementType> type = parseTrainingType("--precision", precision);
+    if (!type) return propagate(type);
+    o.precision = *type;
+  }
+  Expected<Backward> strategy = parseBackward(backward);
+  if (!strategy) {
+    strategy.error().message = "--backward: " + strategy.error().message;
+    return propagate(strategy);
+  }
+  o.attention = *strategy;
   return o;
 }
 

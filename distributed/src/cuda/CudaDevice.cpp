@@ -22,7 +22,7 @@ int64_t blocksFor(int64_t elements, int64_t perBlock) {
 
 class StreamDevice final : public CudaDevice {
 public:
-  StreamDevice(std::shared_ptr<const cuda::Device> device, StepKernels kernels)
+  StreamDevice(std::shared_ptr<const cuda::Device> device, CudaKernels kernels)
       : device(std::move(device)), kernels(std::move(kernels)) {}
 
   Status open(void *hostStream) {
@@ -81,28 +81,14 @@ public:
   }
 
   Status toHost(void *to, const void *from, int64_t bytes) override {
-    if (bytes == 0) return {};
-    auto copy = [&](const cuda::DriverApi &api) {
-      return api.memcpyDtoHAsync(to, reinterpret_cast<uint64_t>(from), static_cast<size_t>(bytes),
-                                 stream(Lane::Compute));
-    };
-    if (Status s = call(copy, "copy from the device"); !s) return s;
-    return synchronizeLane(Lane::Compute);
+    return cuda::copyToHost(*device, to, from, bytes, stream(Lane::Compute));
   }
   Status fromHost(void *to, const void *from, int64_t bytes) override {
-    if (bytes == 0) return {};
-    auto copy = [&](const cuda::DriverApi &api) {
-      return api.memcpyHtoDAsync(reinterpret_cast<uint64_t>(to), from, static_cast<size_t>(bytes), stream(Lane::Host));
-    };
     // Pageable memory is staged before the call returns: the caller may reuse it.
-    return call(copy, "copy to the device");
+    return cuda::copyFromHost(*device, to, from, bytes, stream(Lane::Host));
   }
   Status clear(void *data, int64_t bytes) override {
-    if (bytes == 0) return {};
-    auto fill = [&](const cuda::DriverApi &api) {
-      return api.memsetD8Async(reinterpret_cast<uint64_t>(data), 0, static_cast<size_t>(bytes), stream(Lane::Host));
-    };
-    return call(fill, "clear memory of the device");
+    return cuda::fill(*device, data, 0, bytes, stream(Lane::Host));
   }
   Status synchronize() override {
     for (Lane lane : {Lane::Host, Lane::Compute, Lane::Communication})
@@ -196,7 +182,7 @@ private:
                          s.learningRate};
     auto name = [](ElementType type) { return type == ElementType::F32 ? "f32" : "bf16"; };
     const std::string symbol = fmt::format("tw_step_adamw_{}_{}", name(gradients.type), name(parameters.type));
-    return kernels.launch(symbol.c_str(), stream(lane), blocksFor(parameters.elements, kTileElements), args);
+    return kernels.launch(symbol, stream(lane), blocksFor(parameters.elements, kTileElements), args);
   }
 
   /// Each table is copied once; engines that follow one another on a device have tables of their own at the same place.
@@ -215,7 +201,7 @@ private:
   }
 
   std::shared_ptr<const cuda::Device> device;
-  StepKernels kernels;
+  CudaKernels kernels;
   std::array<void *, kLanes> streams{};
   std::vector<cuda::Stream> owned;
   std::mutex tableMutex;
@@ -228,11 +214,12 @@ private:
 
 } // namespace
 
-Expected<std::unique_ptr<CudaDevice>> CudaDevice::create(std::shared_ptr<const cuda::Device> device,
-                                                         const cuda::Nvrtc &compiler, void *hostStream) {
-  Expected<StepKernels> kernels = StepKernels::load(device, compiler);
+Expected<std::unique_ptr<CudaDevice>> CudaDevice::create(Context &context, int ordinal, void *hostStream) {
+  auto device = context.device(ordinal);
+  if (!device) return propagate(device);
+  Expected<CudaKernels> kernels = context.prepare(stepKernels(), {.device = ordinal});
   if (!kernels) return propagate(kernels);
-  auto made = std::make_unique<StreamDevice>(std::move(device), std::move(*kernels));
+  auto made = std::make_unique<StreamDevice>(std::move(*device), std::move(*kernels));
   if (Status s = made->open(hostStream); !s) return propagate(s);
   return made;
 }

@@ -1,11 +1,7 @@
-// The step's CUDA kernels (templates/step/Optimizer.cuh), compiled and loaded for one device, with the arguments they
-// take.
+// The step's CUDA kernels (templates/step/Optimizer.cuh) with the arguments they take.
 #pragma once
 
-#include "tilewright/cuda/Module.h"
-#include "tilewright/cuda/Nvrtc.h"
-#include "tilewright/tensor/ElementType.h"
-#include <map>
+#include "tilewright/CudaSource.h"
 
 namespace tilewright::dist {
 
@@ -47,19 +43,7 @@ struct AdamWArgs {
 /// As in the template.
 constexpr int kNormBlocks = 128, kStepThreads = 256, kTileElements = 1024;
 
-class StepKernels {
-public:
-  static Expected<StepKernels> load(const std::shared_ptr<const cuda::Device> &device, const cuda::Nvrtc &compiler);
-  /// The cubin alone, for any architecture: needs no GPU.
-  static Expected<cuda::NvrtcResult> compile(const cuda::Nvrtc &compiler, const std::string &architecture);
-
-  /// `symbol` is one of the template's kernels; argument types go with it.
-  template <class Args> Status launch(const char *symbol, void *stream, int64_t blocks, const Args &args) const {
-    return modules.at(symbol)->launch(stream, static_cast<unsigned>(blocks), &args);
-  }
-
-private:
-  std::map<std::string, std::unique_ptr<cuda::Module>, std::less<>> modules;
-};
+/// The template with all its kernels, for a Context to prepare.
+const CudaSource &stepKernels();
 
 } // namespace tilewright::dist

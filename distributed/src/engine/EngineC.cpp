@@ -1,4 +1,4 @@
-#include "tilewright/Environment.h"
+#include "c/SizedStruct.h"
 #include "tilewright/distributed/checkpoint/Checkpoint.h"
 #include "tilewright/distributed/engine/tilewright_engine.h"
 #include "tilewright/distributed/transport/GlooTransport.h"
@@ -74,21 +74,6 @@ Status readType(const char *field, int32_t value, ElementType &type) {
   return {};
 }
 
-/// How much of a struct there is, of a caller that may know fewer fields.
-template <class T> Status checkSize(const char *what, const T *given) {
-  if (!given || (given->struct_size >= sizeof(size_t) && given->struct_size <= sizeof(T))) return {};
-  return fail(Stage::Input,
-              fmt::format("{}.struct_size: expected {} or an older version's smaller one, found {}", what, sizeof(T),
-                          given->struct_size),
-              "TW_INIT() sets it");
-}
-/// Puts what is given over the defaults in `options`.
-template <class T> Status take(const char *what, const T *given, T &options) {
-  if (Status s = checkSize(what, given); !s) return s;
-  if (given) std::memcpy(&options, given, given->struct_size);
-  return {};
-}
-
 tw_step_options defaultStep() {
   const StepSettings settings;
   return {sizeof(tw_step_options), settings.learningRate, settings.beta1,        settings.beta2,
@@ -125,18 +110,11 @@ Status connect(tw_engine &made, const tw_engine_options &options, const JobEnvir
     made.transport = std::move(*transport);
     return {};
   }
-  auto environment = Environment::ofProcess();
-  if (!environment) return propagate(environment);
-  auto driver = cuda::Driver::open(environment->cudaDriver);
-  if (!driver) return propagate(driver);
-  auto compiler = cuda::Nvrtc::open(
-      {environment->nvrtc, environment->libraryPath, environment->cudaHome, (*driver)->version() / 1000});
-  if (!compiler) return propagate(compiler);
-  auto gpu = cuda::Device::open(*driver, job.localRank);
-  if (!gpu) return propagate(gpu);
-  auto device = CudaDevice::create(*gpu, **compiler, options.host_stream);
+  auto context = Context::create({});
+  if (!context) return propagate(context);
+  auto device = CudaDevice::create(**context, job.localRank, options.host_stream);
   if (!device) return propagate(device);
-  auto transport = connectNccl(job, **device, {environment->nccl});
+  auto transport = connectNccl(job, **device, {(*context)->environment().nccl});
   made.device = std::move(*device);
   if (!transport) return propagate(transport);
   made.transport = std::move(*transport);
@@ -198,7 +176,7 @@ int tw_engine_create(const tw_engine_options *given, const tw_parameter *paramet
     if (!engine || count < 0 || (count > 0 && !parameters)) return refuse("tw_engine_create: a pointer is null");
     tw_engine_options options;
     std::memset(&options, 0, sizeof(options));
-    if (Status s = take("tw_engine_options", given, options); !s) return outcome(s);
+    if (Status s = c::take("tw_engine_options", given, options); !s) return outcome(s);
     auto made = std::make_unique<tw_engine>();
     if (Status s = create(options, parameters, count, *made); !s) return outcome(s);
     *engine = made.release();
@@ -253,8 +231,8 @@ int tw_engine_finish_step(tw_engine *engine, double tokens, const tw_step_option
   return withEngine(engine, [&](Engine &e) -> Status {
     // Refused before anything of the step is done: the caller may put it right and call again.
     tw_step_options options = defaultStep();
-    if (Status s = take("tw_step_options", given, options); !s) return s;
-    if (Status s = checkSize("tw_step_report", report); !s) return s;
+    if (Status s = c::take("tw_step_options", given, options); !s) return s;
+    if (Status s = c::checkSize("tw_step_report", report); !s) return s;
     Expected<StepSettings> settings = settingsOf(options);
     if (!settings) return propagate(settings);
     Expected<StepReport> done = e.finishStep(tokens, *settings);

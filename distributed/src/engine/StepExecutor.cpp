@@ -40,6 +40,9 @@ Status StepExecutor::allocate() {
                     end = std::min(span.begin + span.count, p.begin + p.elements());
       if (begin < end) decay[i].push_back({begin - span.begin, end - begin, p.weightDecay});
     }
+    // Parameters lie in the arena in another order than they were registered in.
+    std::sort(decay[i].begin(), decay[i].end(),
+              [](const DecayRange &a, const DecayRange &b) { return a.begin < b.begin; });
   }
   return {};
 }

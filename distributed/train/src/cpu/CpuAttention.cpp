@@ -1,4 +1,6 @@
 #include "CpuBackend.h"
+#include <algorithm>
+#include <iterator>
 
 namespace tilewright::train {
 namespace {
@@ -20,6 +22,8 @@ Expected<Kernel> CpuBackend::kernel(const AttentionShape &shape, KernelRole role
   problem.direction = role == KernelRole::Forward ? Direction::Forward : Direction::Backward;
   Expected<KernelPlan> plan = KernelPlan::make(problem, Target::hostCpu(), role);
   if (!plan) return propagate(plan);
+  for (const PlanChoice &choice : schedules)
+    if (choice.plan.role == role && choice.plan.problem.dimQK == shape.headDim) plan->schedule = choice.plan.schedule;
   Expected<Kernel> prepared = context->prepare(*plan);
   if (!prepared) return propagate(prepared);
   kernels.emplace(key, *prepared);
@@ -41,6 +45,14 @@ KernelArgs CpuBackend::arguments(const AttentionShape &shape, const AttentionTen
   args.lse = tensors.lse;
   args.lseRest = tensors.lseRest;
   return args;
+}
+
+Status CpuBackend::prepareAttention(const AttentionShape &shape, bool gradients) {
+  std::vector<KernelRole> roles = rolesOf(Direction::Forward);
+  if (gradients) std::ranges::copy(rolesOf(Direction::Backward), std::back_inserter(roles));
+  for (KernelRole role : roles)
+    if (Expected<Kernel> prepared = kernel(shape, role); !prepared) return propagate(prepared);
+  return {};
 }
 
 Status CpuBackend::attention(const AttentionShape &shape, const AttentionTensors &tensors) {

@@ -38,6 +38,8 @@ public:
   Status swigluBackward(const Matrix &gate, const Matrix &up, const Matrix &dY, const Matrix &dGate,
                         const Matrix &dUp) override;
   Status crossEntropy(const Matrix &logits, const int32_t *targets, double *loss, bool gradient) override;
+  void useSchedules(const std::vector<PlanChoice> &plans) override { schedules = plans; }
+  Status prepareAttention(const AttentionShape &shape, bool gradients) override;
   Status attention(const AttentionShape &shape, const AttentionTensors &tensors) override;
   Status attentionBackward(const AttentionShape &shape, const AttentionTensors &tensors,
                            const AttentionGradients &gradients) override;
@@ -63,6 +65,7 @@ private:
   double peak = -1;
   std::vector<AlignedBuffer> buffers;
   AlignedBuffer places[3]; ///< Scratch memory: operand a, operand b, a result on its way.
+  std::vector<PlanChoice> schedules;
   std::map<std::tuple<int64_t, KernelRole>, Kernel> kernels; ///< By head dim and role.
 };
 

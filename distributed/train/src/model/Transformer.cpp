@@ -15,6 +15,16 @@ Expected<std::unique_ptr<Transformer>> Transformer::create(const ModelConfig &co
   if (Status status = config.validate(); !status) return propagate(status);
   if (sequences < 1)
     return fail(Stage::Input, fmt::format("model: room for {} sequences; expected at least 1", sequences));
+  const int64_t unit = backend.columnUnit();
+  if (config.headDim() % unit || config.hidden % unit)
+    return fail(
+        Stage::Input,
+        fmt::format("model: head dim {} (width {} over {} heads) and hidden {}: on {} both must be multiples of "
+                    "{}",
+                    config.headDim(), config.width, config.heads, config.hidden, backend.description(), unit),
+        "change them with --width, --heads and --hidden, or train with --target cpu");
+  const AttentionShape shape{sequences, config.heads, config.headDim(), config.context, config.context};
+  if (Status status = backend.prepareAttention(shape, training); !status) return propagate(status);
   auto state = std::make_unique<State>(config, backend);
   state->sequences = sequences;
   state->training = training;

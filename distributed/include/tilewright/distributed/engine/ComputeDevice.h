@@ -41,7 +41,7 @@ struct Operand {
 struct KernelCall {
   OpKind kind = OpKind::AdamW; ///< Convert, SquaredNorm, Scale, AdamW.
   std::span<const Operand> operands;
-  std::span<const DecayRange> decay;      ///< AdamW.
+  std::span<const DecayRange> decay;      ///< AdamW; ascending, elements in none are padding.
   const StepSettings *settings = nullptr; ///< Scale, AdamW.
   int worldSize = 1;
   int shard = -1; ///< SquaredNorm: the operand is this shard only; -1: all shards, one after another.

@@ -1,8 +1,7 @@
-// A GPU as an engine's device: lanes are streams, ops leave events, kernels are compiled when the device is made.
+// A GPU as an engine's device: lanes are streams, ops leave events, kernels come from a Context when the device is made.
 #pragma once
 
-#include "tilewright/cuda/Device.h"
-#include "tilewright/cuda/Nvrtc.h"
+#include "tilewright/Context.h"
 #include "tilewright/distributed/engine/ComputeDevice.h"
 
 namespace tilewright::dist {
@@ -11,9 +10,8 @@ namespace tilewright::dist {
 /// write is what reductions behind gradReady() read, and nothing of the CPU waits for it.
 class CudaDevice : public ComputeDevice {
 public:
-  /// `hostStream`: a CUstream of the device, which must outlive it; null makes one of its own.
-  static Expected<std::unique_ptr<CudaDevice>> create(std::shared_ptr<const cuda::Device> device,
-                                                      const cuda::Nvrtc &compiler, void *hostStream = nullptr);
+  /// `ordinal`: of the GPU. `hostStream`: a CUstream of the device, which must outlive it; null makes one of its own.
+  static Expected<std::unique_ptr<CudaDevice>> create(Context &context, int ordinal, void *hostStream = nullptr);
 
   virtual void *stream(Lane lane) const = 0;
   virtual const std::shared_ptr<const cuda::Device> &gpu() const = 0;

@@ -19,9 +19,7 @@
 #ifndef TILEWRIGHT_ENGINE_H
 #define TILEWRIGHT_ENGINE_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "tilewright.h" /* TW_INIT */
 
 #ifdef __cplusplus
 extern "C" {
@@ -74,9 +72,6 @@ typedef struct {
   double tokens, norm;
   int32_t skipped;
 } tw_step_report;
-
-#define TW_INIT(structure)                                                                                             \
-  ((void)memset((structure), 0, sizeof(*(structure))), (void)((structure)->struct_size = sizeof(*(structure))))
 
 /* Sets the fields that fit `struct_size` bytes, which is sizeof(tw_step_options), to their defaults. */
 int tw_step_options_init(tw_step_options *options, size_t struct_size);

@@ -8,6 +8,7 @@
 
 #include "tilewright/Error.h"
 #include "tilewright/train/Matrix.h"
+#include "tilewright/tuning/ScheduleChoice.h"
 #include <string_view>
 
 namespace tilewright::train {
@@ -43,6 +44,8 @@ public:
   virtual ElementType activationType() const = 0;
   /// Rows of logits that are computed at a time.
   virtual int64_t headRows() const = 0;
+  /// Columns of activations and of heads must be multiples of it.
+  virtual int64_t columnUnit() const { return 1; }
   /// "OpenBLAS 0.3.21 ..., 2 threads", for people.
   virtual std::string description() const = 0;
   /// Floating-point operations a second that its matrix products reach at best: what MFU is a share of. 0 is unknown.
@@ -85,6 +88,12 @@ public:
   /// nothing. With `gradient` logits become the gradient of that sum, softmax - one-hot.
   virtual Status crossEntropy(const Matrix &logits, const int32_t *targets, double *loss, bool gradient) = 0;
 
+  /// Attention of the plans' head dim goes by these from now on, and by default schedules where none is given. Results
+  /// depend on schedules in their last bits: all ranks are given the same. Plans that split keys are not for a model.
+  virtual void useSchedules(const std::vector<PlanChoice> &plans) { (void)plans; }
+
+  /// Compiles what the next two need, so that no step waits for it; with `gradients` also attentionBackward's.
+  virtual Status prepareAttention(const AttentionShape &shape, bool gradients) = 0;
   /// Causal attention by Tilewright's kernels; gradients are written, not added.
   virtual Status attention(const AttentionShape &shape, const AttentionTensors &tensors) = 0;
   virtual Status attentionBackward(const AttentionShape &shape, const AttentionTensors &tensors,
