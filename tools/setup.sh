@@ -8,8 +8,8 @@ export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
 
 packages=(g++ cmake ninja-build ccache mold
   libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools zlib1g-dev libzstd-dev
-  libfmt-dev libcli11-dev nlohmann-json3-dev libexpected-dev libssl-dev doctest-dev libopenblas-dev libgloo-dev)
-[ "${with_tests:-no}" = yes ] && packages+=(clang libclang-rt-14-dev python3-numpy)
+  libfmt-dev libcli11-dev nlohmann-json3-dev libexpected-dev libssl-dev libsqlite3-dev doctest-dev libopenblas-dev libgloo-dev)
+[ "${with_tests:-no}" = yes ] && packages+=(clang libclang-rt-14-dev pkgconf python3-numpy)
 
 install_packages() {
   local missing=() package

@@ -26,7 +26,7 @@ std::string describe(const CLI::ParseError &error, const CLI::App &app, std::spa
     innermost = innermost->get_subcommands().front();
   std::vector<std::string> rest = innermost->remaining(true), known;
   if (error.get_name() != "RequiredError" || rest.empty()) return error.what();
-  for (const CLI::App *subcommand : innermost->get_subcommands([](const CLI::App *) { return true; }))
+  for (const CLI::App *subcommand : innermost->get_subcommands([](const CLI::App *command) { return !command->get_group().empty(); }))
     known.push_back(subcommand->get_name());
   return fmt::format("unknown subcommand '{}'; expected one of {}", rest.front(), fmt::join(known, ", "));
 }
@@ -45,6 +45,8 @@ int main(int argc, char **argv) {
   int exitCode = kSuccess;
   addRunCommand(app, exitCode);
   addCompileCommand(app, exitCode);
+  addTuneCommand(app, exitCode);
+  addTunedCommand(app, exitCode);
   addBenchCommand(app, exitCode);
   addCacheCommand(app, exitCode);
   addDoctorCommand(app, exitCode);

@@ -10,7 +10,9 @@ namespace tilewright {
 Context::State::State(ContextOptions given, Environment env, std::shared_ptr<Log> log, DiskCache::Options cacheOptions)
     : options(std::move(given)), environment(std::move(env)), log(std::move(log)), cache(std::move(cacheOptions)),
       hostResources(
-          std::make_shared<HostResources>(environment.threads ? environment.threads : ThreadPool::hardwareThreads())) {}
+          std::make_shared<HostResources>(environment.threads ? environment.threads : ThreadPool::hardwareThreads())) {
+  if (!environment.record.empty()) record.emplace(environment.record, this->log);
+}
 
 Context::Context(std::unique_ptr<State> made) : state(std::move(made)) {}
 Context::~Context() = default;
@@ -44,6 +46,7 @@ Expected<std::shared_ptr<Context>> Context::create(ContextOptions options) {
 }
 
 Expected<Kernel> Context::prepare(const KernelPlan &plan, const PrepareOptions &options) {
+  if (state->record) state->record->add(plan);
   const std::string name =
       plan.target.isCpu() ? plan.canonicalText() : fmt::format("device {}\n{}", options.device, plan.canonicalText());
   std::shared_ptr<KernelSlot> slot;
@@ -82,9 +85,29 @@ Expected<Kernel> Context::prepare(const KernelPlan &plan, const PrepareOptions &
 
 Expected<CompiledKernel> Context::compile(const KernelPlan &plan) {
   try {
-    return state->findOrCompile(plan);
+    return state->findOrCompile(CodeRequest(plan));
   } catch (const std::exception &exception) {
     return fail(Stage::Compile, fmt::format("cannot compile kernel {}: {}", plan.symbol(), exception.what()));
+  }
+}
+
+Expected<CudaKernels> Context::prepare(const CudaSource &source, const PrepareOptions &options) {
+  return state->make(source, options);
+}
+
+Expected<CompiledKernel> Context::compile(const CudaSource &source, const std::string &architecture) {
+  return state->findOrCompile(CodeRequest(source, architecture));
+}
+
+Expected<std::vector<PlanChoice>> Context::choose(const Problem &problem, const Target &target,
+                                                  const ScheduleOverrides &overrides, int device) {
+  TunedLookup tuned;
+  tuned.store = state->tunedStore();
+  if (tuned.store) tuned.here = tuningEnvironment(*this, target, device);
+  try {
+    return choosePlans(problem, target, overrides, tuned);
+  } catch (const std::exception &exception) {
+    return fail(Stage::Plan, fmt::format("cannot choose schedules: {}", exception.what()));
   }
 }
 
@@ -106,8 +129,22 @@ size_t Context::dropUnused() {
 Expected<std::shared_ptr<const cuda::Driver>> Context::driver() { return state->driver(); }
 Expected<std::shared_ptr<const cuda::Device>> Context::device(int ordinal) { return state->device(ordinal); }
 Expected<std::shared_ptr<const cuda::Nvrtc>> Context::nvrtc() { return state->nvrtc(); }
+Target Context::hostTarget() const {
+  Target target = Target::hostCpu();
+  target.threads = threads();
+  return target;
+}
+
+Expected<Target> Context::deviceTarget(int ordinal) {
+  Expected<std::shared_ptr<const cuda::Device>> opened = device(ordinal);
+  if (!opened) return propagate(opened);
+  return Target::forComputeCapability((*opened)->info().major, (*opened)->info().minor);
+}
+
 const Environment &Context::environment() const { return state->environment; }
 DiskCache &Context::diskCache() { return state->cache; }
+const std::string &Context::generatorId() const { return state->options.generatorId; }
+const std::string &Context::hostCompiler() const { return state->options.hostCompiler; }
 int Context::threads() const { return state->hostResources->pool.threads(); }
 
 } // namespace tilewright

@@ -1,4 +1,4 @@
-// The driver, devices and NVRTC of a Context: opened when first needed, each once.
+// The driver, devices, NVRTC and tuned store of a Context: opened when first needed, each once.
 #include "ContextState.h"
 
 namespace tilewright {
@@ -35,6 +35,14 @@ Expected<std::shared_ptr<const cuda::Nvrtc>> Context::State::nvrtc() {
   auto opened = cuda::Nvrtc::open(search);
   if (opened) openNvrtc = *opened;
   return opened;
+}
+
+std::shared_ptr<TunedStore> Context::State::tunedStore() {
+  if (!environment.tuned || cache.directory().empty()) return nullptr;
+  std::lock_guard lock(toolMutex);
+  // Where there is none yet, another process may make it.
+  if (!openTuned) openTuned = TunedStore::openExisting(cache.directory(), log);
+  return openTuned;
 }
 
 } // namespace tilewright

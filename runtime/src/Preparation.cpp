@@ -42,21 +42,31 @@ Status checkFits(const Target &target, const cuda::Device *device) {
 
 } // namespace
 
-KernelKeyInputs Context::State::keyInputs(const KernelPlan &plan, const std::string &compiler) const {
+CodeRequest::CodeRequest(const KernelPlan &plan)
+    : symbol(plan.symbol()), where(plan.target.isCpu() ? plan.target.cpuLevel : plan.target.name), architecture(where),
+      text(plan.canonicalText()), forCpu(plan.target.isCpu()), plan(&plan) {}
+
+CodeRequest::CodeRequest(const CudaSource &source, std::string architecture)
+    : symbol(source.name), where(architecture), architecture(std::move(architecture)),
+      text(fmt::format("source={}\nsymbols={}\n", sha256Hex(source.text), fmt::join(source.symbols, ","))),
+      source(&source) {}
+
+KernelKeyInputs Context::State::keyInputs(const CodeRequest &request, const std::string &compiler) const {
   KernelKeyInputs inputs;
-  inputs.generatorId = options.generatorId;
-  inputs.planText = plan.canonicalText();
+  // A source is its own text, whatever program brings it.
+  if (request.plan) inputs.generatorId = options.generatorId;
+  inputs.planText = request.text;
   inputs.compiler = compiler;
-  inputs.architecture = plan.target.isCpu() ? plan.target.cpuLevel : plan.target.name;
-  if (!plan.target.isCpu()) {
+  inputs.architecture = request.architecture;
+  if (!request.forCpu) {
     inputs.options = cuda::fixedNvrtcOptions(cuda::NvrtcVersion::parse(compiler));
     inputs.options.insert(inputs.options.end(), options.nvrtcOptions.begin(), options.nvrtcOptions.end());
   }
   return inputs;
 }
 
-std::vector<std::string> Context::State::compilersFor(const KernelPlan &plan) {
-  if (plan.target.isCpu()) return {options.hostCompiler};
+std::vector<std::string> Context::State::compilersFor(const CodeRequest &request) {
+  if (request.forCpu) return {options.hostCompiler};
   {
     std::lock_guard lock(toolMutex);
     if (openNvrtc) return {openNvrtc->version().text()};
@@ -77,20 +87,20 @@ std::optional<CompiledKernel> Context::State::findCached(const KernelKeyInputs &
   return found;
 }
 
-Expected<CompiledKernel> Context::State::findOrCompile(const KernelPlan &plan, bool useCache) {
+Expected<CompiledKernel> Context::State::findOrCompile(const CodeRequest &request, bool useCache) {
   Stopwatch total;
   std::optional<CompiledKernel> found;
   if (useCache)
-    for (const std::string &compiler : compilersFor(plan))
-      if ((found = findCached(keyInputs(plan, compiler)))) break;
-  if (!found && useCache && !plan.target.isCpu()) {
+    for (const std::string &compiler : compilersFor(request))
+      if ((found = findCached(keyInputs(request, compiler)))) break;
+  if (!found && useCache && !request.forCpu) {
     // Only file names told NVRTC's version so far; should they have lied, the kernel is cached under the true one.
     const cuda::NvrtcVersion peeked = cuda::Nvrtc::peekVersion(nvrtcSearch());
     if (auto opened = nvrtc(); opened && (*opened)->version() != peeked)
-      found = findCached(keyInputs(plan, (*opened)->version().text()));
+      found = findCached(keyInputs(request, (*opened)->version().text()));
   }
   if (!found) {
-    auto built = build(plan);
+    auto built = build(request);
     if (!built) return built;
     found = std::move(*built);
   }
@@ -100,46 +110,48 @@ Expected<CompiledKernel> Context::State::findOrCompile(const KernelPlan &plan, b
   report.compiler = found->entry.inputs.compiler;
   report.compile = found->entry.report;
   report.scratchBytes = found->entry.scratchBytes;
-  report.dynamicSharedBytes = plan.schedule.sharedBytes(plan.problem, plan.target, plan.role);
+  if (const KernelPlan *plan = request.plan)
+    report.dynamicSharedBytes = plan->schedule.sharedBytes(plan->problem, plan->target, plan->role);
   report.totalMs = total.milliseconds();
   if (Status status = judge(*found); !status) return propagate(status);
   return std::move(*found);
 }
 
-Expected<CompiledKernel> Context::State::build(const KernelPlan &plan) {
-  const std::string symbol = plan.symbol(), where = plan.target.isCpu() ? plan.target.cpuLevel : plan.target.name;
+Expected<CompiledKernel> Context::State::build(const CodeRequest &request) {
+  const std::string &symbol = request.symbol, &where = request.where;
   if (environment.noCompile)
     return fail(Stage::Compile,
                 fmt::format("kernel {} for {} is in no cache or bundle, and TILEWRIGHT_NO_COMPILE forbids compiling it",
                             symbol, where),
-                "compile it beforehand and export it into a bundle, or unset TILEWRIGHT_NO_COMPILE",
-                plan.canonicalText());
-  if (!options.generator)
+                "compile it beforehand and export it into a bundle, or unset TILEWRIGHT_NO_COMPILE", request.text);
+  if (request.plan && !options.generator)
     return fail(
         Stage::Emit,
         fmt::format("kernel {} for {} is in no cache or bundle, and this program carries no compiler", symbol, where),
-        "compile it with the tilewright tool and let TILEWRIGHT_BUNDLES name the exported folder",
-        plan.canonicalText());
+        "compile it with the tilewright tool and let TILEWRIGHT_BUNDLES name the exported folder", request.text);
 
   CompiledKernel result;
   result.report.origin = KernelOrigin::Compiled;
   std::shared_ptr<const cuda::Nvrtc> compiler;
-  if (!plan.target.isCpu()) {
+  if (!request.forCpu) {
     auto opened = nvrtc();
     if (!opened) return propagate(opened);
     compiler = *opened;
   }
-  result.entry.inputs = keyInputs(plan, compiler ? compiler->version().text() : options.hostCompiler);
+  result.entry.inputs = keyInputs(request, compiler ? compiler->version().text() : options.hostCompiler);
 
   log->write(LogLevel::Info, fmt::format("compiling {} for {} with {}", symbol, where, result.entry.inputs.compiler));
   Stopwatch generating;
-  auto code = options.generator->generate(plan);
+  auto code = request.plan ? options.generator->generate(*request.plan)
+                           : Expected<GeneratedCode>({request.source->name, request.source->text, {}, 0});
   if (!code) return propagate(code);
   result.entry.generateMs = result.report.generateMs = generating.milliseconds();
   result.entry.symbol = code->symbol;
   result.entry.created = std::time(nullptr);
   if (compiler) {
-    if (Status status = compileCuda(*code, *compiler, result); !status) return propagate(status);
+    const std::vector<std::string> symbols =
+        request.source ? request.source->symbols : std::vector<std::string>{code->symbol};
+    if (Status status = compileCuda(*code, symbols, *compiler, result); !status) return propagate(status);
   } else {
     // The generator's own back end made the object: its time is the compile's.
     result.entry.kind = PayloadKind::Object;
@@ -156,7 +168,8 @@ Expected<CompiledKernel> Context::State::build(const KernelPlan &plan) {
   return result;
 }
 
-Status Context::State::compileCuda(const GeneratedCode &code, const cuda::Nvrtc &nvrtc, CompiledKernel &result) {
+Status Context::State::compileCuda(const GeneratedCode &code, std::span<const std::string> symbols,
+                                   const cuda::Nvrtc &nvrtc, CompiledKernel &result) {
   dump(code.symbol, ".cu", code.cudaSource);
   cuda::NvrtcRequest request;
   request.source = code.cudaSource;
@@ -170,7 +183,7 @@ Status Context::State::compileCuda(const GeneratedCode &code, const cuda::Nvrtc 
   dump(code.symbol, ".cubin", {compiled->code.data(), compiled->code.size()});
   result.entry.kind = PayloadKind::Cubin;
   result.entry.sourceSha256 = sha256Hex(code.cudaSource);
-  result.entry.report = std::move(compiled->report);
+  result.entry.report = cuda::parsePtxasLog(compiled->log, symbols);
   result.entry.compileMs = result.report.compileMs = compiled->milliseconds;
   result.entry.payload = std::move(compiled->code);
   return {};
@@ -214,44 +227,80 @@ Status Context::State::load(LoadedKernel &kernel, const CacheEntry &entry,
   return {};
 }
 
+Expected<std::shared_ptr<const cuda::Device>> Context::State::deviceFor(const PrepareOptions &prepareOptions,
+                                                                        const std::string &what) {
+  auto opened = device(prepareOptions.device);
+  if (!opened) return opened;
+  auto capturing = (*opened)->isCapturing(prepareOptions.stream);
+  if (!capturing) return propagate(capturing);
+  if (*capturing)
+    return fail(Stage::Compile, fmt::format("kernel {} is not prepared yet, and its stream is being captured", what),
+                "prepare the kernel before the capture begins; inside only launch it");
+  return opened;
+}
+
+template <class Load>
+Status Context::State::codeThatLoads(const CodeRequest &request, PrepareReport &report, Load load) {
+  Stopwatch total;
+  for (bool useCache : {true, false}) {
+    auto code = findOrCompile(request, useCache);
+    if (!code) return propagate(code);
+    report = code->report;
+    bool unusable = false;
+    Stopwatch loading;
+    Status loaded = load(code->entry, unusable);
+    if (loaded) {
+      report.loadMs = loading.milliseconds();
+      report.totalMs = total.milliseconds();
+      return {};
+    }
+    if (!unusable || !report.cacheHit()) return loaded;
+    cache.discard(report.path, report.origin == KernelOrigin::Bundle, loaded.error().message);
+  }
+  return {};
+}
+
 Expected<std::shared_ptr<const LoadedKernel>> Context::State::make(const KernelPlan &plan,
                                                                    const PrepareOptions &prepareOptions) {
-  Stopwatch total;
   std::shared_ptr<const cuda::Device> on;
   if (!plan.target.isCpu()) {
-    auto opened = device(prepareOptions.device);
+    auto opened = deviceFor(prepareOptions, plan.symbol());
     if (!opened) return propagate(opened);
     on = *opened;
-    auto capturing = on->isCapturing(prepareOptions.stream);
-    if (!capturing) return propagate(capturing);
-    if (*capturing)
-      return fail(Stage::Compile,
-                  fmt::format("kernel {} is not prepared yet, and its stream is being captured", plan.symbol()),
-                  "prepare the kernel before the capture begins; inside only launch it");
   }
   if (Status status = checkFits(plan.target, on.get()); !status) return propagate(status);
-
-  auto code = findOrCompile(plan);
-  if (!code) return propagate(code);
   auto kernel = std::make_shared<LoadedKernel>();
   kernel->plan = plan;
   kernel->family = familyOf(plan.problem, plan.target, plan.role);
-  kernel->report = code->report;
-  bool unusable = false;
-  Stopwatch loading;
-  Status loaded = load(*kernel, code->entry, on, unusable);
-  if (!loaded && unusable && code->report.cacheHit()) {
-    cache.discard(code->report.path, code->report.origin == KernelOrigin::Bundle, loaded.error().message);
-    code = findOrCompile(plan, false);
-    if (!code) return propagate(code);
-    kernel->report = code->report;
-    loading = {};
-    loaded = load(*kernel, code->entry, on, unusable);
-  }
-  if (!loaded) return propagate(loaded);
-  kernel->report.loadMs = loading.milliseconds();
-  kernel->report.totalMs = total.milliseconds();
+  Status status = codeThatLoads(CodeRequest(plan), kernel->report, [&](const CacheEntry &entry, bool &unusable) {
+    return load(*kernel, entry, on, unusable);
+  });
+  if (!status) return propagate(status);
   return kernel;
+}
+
+Expected<CudaKernels> Context::State::make(const CudaSource &source, const PrepareOptions &prepareOptions) {
+  auto on = deviceFor(prepareOptions, source.name);
+  if (!on) return propagate(on);
+  const cuda::DeviceInfo &info = (*on)->info();
+  auto target = Target::forComputeCapability(info.major, info.minor);
+  if (!target) return propagate(target);
+  PrepareReport report;
+  std::map<std::string, std::unique_ptr<cuda::Module>, std::less<>> modules;
+  Status status =
+      codeThatLoads(CodeRequest(source, target->name), report, [&](const CacheEntry &entry, bool &unusable) -> Status {
+        cuda::Module::Options how;
+        how.symbol = source.name;
+        how.threadsPerBlock = source.threads;
+        how.compilerVersion = cuda::NvrtcVersion::parse(entry.inputs.compiler).cudaVersion();
+        auto all = cuda::Module::loadAll(*on, entry.payload, how, source.symbols, &unusable);
+        if (!all) return propagate(all);
+        for (size_t i = 0; i < all->size(); ++i)
+          modules[source.symbols[i]] = std::move((*all)[i]);
+        return {};
+      });
+  if (!status) return propagate(status);
+  return CudaKernels(std::move(report), std::move(modules));
 }
 
 void Context::State::dump(const std::string &symbol, std::string_view suffix, std::string_view content) {

@@ -251,3 +251,50 @@ TEST_CASE("24 threads compile, load and launch at once") {
   CHECK(context->dropUnused() == 12);
   CHECK(fakeCuda().loads == fakeCuda().unloads);
 }
+
+TEST_CASE("text of one's own: compiled once, loaded once for all its kernels, then from disk; no generator is needed") {
+  Fixture fixture;
+  fixture.environment.noCompile = false;
+  auto options = [&] {
+    ContextOptions made = fixture.options();
+    made.generator = nullptr;
+    return made;
+  };
+  CudaSource source{"two", "the text of two kernels", {"tw_train_one", "tw_train_other"}, 64};
+  const int compiles = fakeCuda().compiles, loads = fakeCuda().loads, unloads = fakeCuda().unloads;
+  for (KernelOrigin origin : {KernelOrigin::Compiled, KernelOrigin::Disk}) {
+    auto kernels = Context::create(options()).value()->prepare(source);
+    REQUIRE_MESSAGE(kernels, kernels.error().text());
+    CHECK((kernels->report().origin == origin));
+    for (const std::string &symbol : source.symbols)
+      CHECK(kernels->launch(symbol, nullptr, 3, 7));
+    CHECK(kernels->launch("tw_train_one", nullptr, 0, 7));
+  }
+  CHECK(fakeCuda().compiles - compiles == 1);
+  CHECK(fakeCuda().loads - loads == 2);
+  CHECK(fakeCuda().unloads - unloads == 2);
+
+  // The text is the key, not the program that brings it; another text or list of symbols is another kernel.
+  ContextOptions other = options();
+  other.generatorId = "another program";
+  CHECK((Context::create(other).value()->compile(source, "sm_90a")->report.origin == KernelOrigin::Disk));
+  CudaSource changed = source;
+  changed.text += " ";
+  CHECK((Context::create(other).value()->compile(changed, "sm_90a")->report.origin == KernelOrigin::Compiled));
+  changed = source;
+  changed.symbols.pop_back();
+  CHECK((Context::create(other).value()->compile(changed, "sm_90a")->report.origin == KernelOrigin::Compiled));
+
+  // What is in the cache but does not load is compiled anew.
+  fakeCuda().failLoads = 1;
+  auto again = Context::create(options()).value()->prepare(source);
+  REQUIRE(again);
+  CHECK((again->report().origin == KernelOrigin::Compiled));
+  CHECK(fixture.warnings.size() == 1);
+
+  fixture.environment.noCompile = true;
+  changed.text = "in no cache";
+  auto refused = Context::create(options()).value()->prepare(changed);
+  REQUIRE_FALSE(refused);
+  CHECK(contains(refused.error().message, "kernel two for sm_90a is in no cache"));
+}

@@ -2,9 +2,12 @@
 // nothing dereferences, device memory is host memory.
 #include "FakeCuda.h"
 #include "tilewright/KernelArgs.h"
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +25,9 @@ int ok() { return state.gone ? 4 : 0; }
 void countStrict() {
   if (captureMode != 2) ++state.strictCalls;
 }
+
+std::mutex namesMutex;
+std::set<std::string> names; ///< Of kernels that run; their addresses are handles.
 
 struct Program {
   std::string source, name, log, code;
@@ -93,12 +99,18 @@ int cuLibraryLoadData(void **library, const void *, int *, void **, unsigned, in
 }
 int cuLibraryUnload(void *) { return countStrict(), ++state.unloads, ok(); }
 int cuLibraryGetKernel(void **kernel, void *, const char *name) {
-  // Kernels of the benchmark take other parameters than KernelArgs.
-  return *kernel = handle(std::strncmp(name, "tw_bench_", 9) == 0 ? kOtherKernel : kKernel), ok();
+  if (state.execute) {
+    std::lock_guard lock(namesMutex);
+    return *kernel = const_cast<std::string *>(&*names.insert(name).first), ok();
+  }
+  // Kernels of the benchmark and of training take other parameters than KernelArgs.
+  for (const char *other : {"tw_bench_", "tw_step_", "tw_train_"})
+    if (std::strncmp(name, other, std::strlen(other)) == 0) return *kernel = handle(kOtherKernel), ok();
+  return *kernel = handle(kKernel), ok();
 }
 int cuKernelGetFunction(void **function, void *kernel) {
   if (contexts.empty()) return 201;
-  return *function = kernel == handle(kOtherKernel) ? kernel : handle(kFunction), ok();
+  return *function = kernel == handle(kKernel) ? handle(kFunction) : kernel, ok();
 }
 int cuKernelGetAttribute(int *value, int attribute, void *, int) {
   return *value = attribute == 0 ? state.maxThreads.load() : 168, ok();
@@ -112,6 +124,10 @@ int cuLaunchKernel(void *function, unsigned x, unsigned, unsigned, unsigned thre
                    unsigned shared, void *stream, void **parameters, void **) {
   if (contexts.empty()) return 201;
   if (function == handle(kOtherKernel)) return ok();
+  if (function != handle(kFunction) && function != handle(kKernel)) {
+    if (state.execute) state.execute(static_cast<std::string *>(function)->c_str(), x, threads, parameters);
+    return ++state.launches, ok();
+  }
   if (++state.launches == 1 || state.devices == 1) // The record is for tests of one thread.
     state.lastLaunch = {function, stream, x,
                         threads,  shared, static_cast<const tilewright::KernelArgs *>(parameters[0])->batch};
@@ -151,11 +167,16 @@ int cuStreamIsCapturing(void *stream, int *status) { return *status = stream == 
 int cuStreamGetId(void *stream, unsigned long long *id) {
   return *id = reinterpret_cast<uintptr_t>(stream), contexts.empty() ? 201 : ok();
 }
-int cuTensorMapEncodeTiled(void *map, int, unsigned, void *address, const uint64_t *, const uint64_t *strides,
-                           const uint32_t *, const uint32_t *, int, int, int, int) {
+int cuTensorMapEncodeTiled(void *map, int, unsigned rank, void *address, const uint64_t *extents,
+                           const uint64_t *strides, const uint32_t *box, const uint32_t *, int, int, int, int) {
   if (contexts.empty()) return 201;
-  for (int axis = 0; axis < 3; ++axis)
+  for (unsigned axis = 0; axis + 1 < rank; ++axis)
     if (strides[axis] == 0 || strides[axis] % 16) return 1;
+  if (rank == 5) {
+    std::copy_n(extents, 5, state.widestMap.extents);
+    std::copy_n(strides, 4, state.widestMap.strides);
+    std::copy_n(box, 5, state.widestMap.box);
+  }
   return std::memcpy(map, &address, sizeof address), ok();
 }
 int cuThreadExchangeStreamCaptureMode(int *mode) { return std::swap(*mode, captureMode), ok(); }

@@ -14,6 +14,8 @@ struct FakeCuda {
   std::atomic<bool> gone{false}; ///< Everything says "deinitialized", as at process exit.
   std::atomic<bool> busy{false}; ///< No event is reached.
   void *capturingStream = nullptr;
+  /// When set, kernels that are loaded from then on run: it is called in each launch. Device memory is host memory.
+  void (*execute)(const char *symbol, unsigned blocks, unsigned threads, void **parameters) = nullptr;
   const char *extraLog = "";
 
   // What happened.
@@ -28,6 +30,11 @@ struct FakeCuda {
     int32_t batch; ///< KernelArgs::batch of the parameter.
   } lastLaunch{};
   std::atomic<int> sharedAttribute{0};
+  /// The last tensor map of five axes.
+  struct TensorMap {
+    uint64_t extents[5], strides[4]; ///< Elements; bytes
+    uint32_t box[5];
+  } widestMap{};
 };
 
 using FakeCudaControls = FakeCuda *(*)();

@@ -8,7 +8,7 @@ from product import tool
 NUMBER = (int, float)
 HASH = re.compile(r"^[0-9a-f]{64}$")
 SCHEDULE = {"tile_q": int, "tile_kv": int, "stages": int, "warps": int, "order": str}
-KERNEL = {"role": str, "symbol": str, "plan": str, "schedule": dict}
+KERNEL = {"role": str, "symbol": str, "plan": str, "schedule": dict, "tuning": str}
 RUN = {"problem": dict, "schedule": dict, "target": str, "plan": str, "tiles": dict, "ms": NUMBER, "tflops": NUMBER,
        "cache": dict, "ok": bool, "kernels": list, "score_matrix_bytes": NUMBER, "rows_that_see_nothing": int}
 ERROR = {"max_abs": NUMBER, "relative_to_naive": NUMBER}

@@ -21,12 +21,10 @@ Expected<void *> CellRun::allocate(int64_t bytes) {
   return memory.back().data();
 }
 
-Expected<CellRun> CellRun::make(std::shared_ptr<const cuda::Device> device, LaunchTimer &timer, const Problem &problem,
-                                std::vector<Kernel> kernels) {
-  CellRun run;
-  run.device = std::move(device);
-  run.backward = problem.direction == Direction::Backward;
-  run.kernels = std::move(kernels);
+Expected<CellRun> CellRun::make(std::shared_ptr<const cuda::Device> device, LaunchTimer &timer, Attention attention) {
+  CellRun run(std::move(device), std::move(attention));
+  const Problem problem = run.attention.problem();
+  const bool backward = run.direction() == Direction::Backward;
   KernelArgs &args = run.args;
   args = argsFor(problem);
 
@@ -41,7 +39,7 @@ Expected<CellRun> CellRun::make(std::shared_ptr<const cuda::Device> device, Laun
                         {&args.dK, shapeOfK(problem), false, true}, {&args.dV, shapeOfV(problem), false, true}};
   uint64_t seed = 1;
   for (const Part &part : parts) {
-    if (part.gradient && !run.backward) continue;
+    if (part.gradient && !backward) continue;
     Expected<int64_t> elements = part.shape.elements();
     if (!elements) return propagate(elements);
     Expected<void *> data = run.allocate(*elements * sizeInBytes(problem.dtype));
@@ -53,44 +51,36 @@ Expected<CellRun> CellRun::make(std::shared_ptr<const cuda::Device> device, Laun
   Expected<int64_t> rows = shapeOfLse(problem).elements();
   if (!rows) return propagate(rows);
   // Gradients are measured as `run` computes them, with what rounding LSE left out.
-  for (float **row : {&args.lse, &args.delta, &args.lseRest}) {
-    if (!run.backward && row != &args.lse) continue;
+  for (float **row : {&args.lse, &args.lseRest}) {
+    if (!backward && row != &args.lse) continue;
     Expected<void *> data = run.allocate(*rows * 4);
     if (!data) return propagate(data);
     *row = static_cast<float *>(*data);
   }
-  for (const Kernel &kernel : run.kernels)
-    if (kernel.plan().role == KernelRole::Fused) {
-      Expected<cuda::DeviceMemory> made = cuda::DeviceMemory::allocate(run.device, dqSumsBytes(kernel.plan(), args));
-      if (!made) return propagate(made);
-      run.sums = std::move(*made);
-      args.dqSums = static_cast<float *>(run.sums.data());
-    }
-  if (run.backward)
-    if (Status status = run.launchPart(timer.stream(), true); !status) return propagate(status);
+  for (Direction direction : {Direction::Forward, Direction::Backward}) {
+    if (direction == Direction::Backward && !backward) continue;
+    Expected<void *> workspace = run.allocate(run.attention.workspaceBytes(direction, args));
+    if (!workspace) return propagate(workspace);
+    run.attention.useWorkspace(direction, *workspace, args);
+  }
+  if (backward)
+    if (Status status = run.attention.forward(timer.stream(), args); !status) return propagate(status);
   return run;
 }
 
-Status CellRun::launchPart(void *stream, bool forward) {
-  for (const Kernel &kernel : kernels) {
-    const KernelRole role = kernel.plan().role;
-    if ((role == KernelRole::Forward) != forward) continue;
-    if (role == KernelRole::Fused)
-      if (Status status = sums.fill(0, stream); !status) return status;
-    if (Status status = kernel.launch(stream, args); !status) return status;
-  }
-  return {};
+Status CellRun::launch(void *stream) {
+  return direction() == Direction::Forward ? attention.forward(stream, args) : attention.backward(stream, args);
 }
-
-Status CellRun::launch(void *stream) { return launchPart(stream, !backward); }
 
 std::string CellRun::schedule() const {
   std::string text;
-  for (const Kernel &kernel : kernels) {
+  for (const Kernel &kernel : attention.kernels(direction())) {
     const KernelPlan &plan = kernel.plan();
-    if ((plan.role == KernelRole::Forward) == backward) continue;
+    if (plan.role == KernelRole::Merge) continue; // follows forward
     const std::string own = plan.schedule.canonicalText();
-    text += backward ? fmt::format("{}{}: {}", text.empty() ? "" : "; ", toString(plan.role), own) : own;
+    text += direction() == Direction::Backward
+                ? fmt::format("{}{}: {}", text.empty() ? "" : "; ", toString(plan.role), own)
+                : own;
   }
   return text;
 }

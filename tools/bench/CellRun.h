@@ -3,15 +3,15 @@
 #pragma once
 
 #include "LaunchTimer.h"
+#include "tilewright/Attention.h"
 
 namespace tilewright::bench {
 
 class CellRun {
 public:
-  /// `kernels` compute the problem, in launch order, forward first. Inputs are standard normal, layout as the
-  /// problem's; for gradients the forward is run once, so that O and LSE are what a backward pass finds.
-  static Expected<CellRun> make(std::shared_ptr<const cuda::Device> device, LaunchTimer &timer, const Problem &problem,
-                                std::vector<Kernel> kernels);
+  /// Inputs are standard normal, layout as the problem's; for gradients the forward is run once, so that O and LSE are
+  /// what a backward pass finds.
+  static Expected<CellRun> make(std::shared_ptr<const cuda::Device> device, LaunchTimer &timer, Attention attention);
 
   /// Enqueues what is measured: the forward kernels, or for Direction::Backward the kernels of the gradients with the
   /// clearing of what they sum into.
@@ -21,14 +21,14 @@ public:
   std::string schedule() const;
 
 private:
+  CellRun(std::shared_ptr<const cuda::Device> device, Attention attention)
+      : device(std::move(device)), attention(std::move(attention)) {}
   Expected<void *> allocate(int64_t bytes);
-  Status launchPart(void *stream, bool forward);
+  Direction direction() const { return attention.problem().direction; }
 
   std::shared_ptr<const cuda::Device> device;
-  bool backward = false;
-  std::vector<Kernel> kernels;
+  Attention attention;
   std::vector<cuda::DeviceMemory> memory;
-  cuda::DeviceMemory sums; ///< KernelArgs::dqSums
   KernelArgs args;
 };
 

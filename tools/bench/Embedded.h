@@ -5,7 +5,7 @@
 
 namespace tilewright::bench {
 
-/// Contents of "peers.py", "fa3.json", "page.css"; empty for any other name.
+/// Contents of "peers.py", "fa3.json", "page.css", "tune.css"; empty for any other name.
 std::string_view embeddedFile(std::string_view name);
 
 } // namespace tilewright::bench

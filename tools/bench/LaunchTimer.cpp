@@ -118,8 +118,9 @@ Status LaunchTimer::spin(double seconds) {
 }
 
 /// Milliseconds of each launch into `times`; the result is how long the host took to queue them, in seconds.
-Expected<double> LaunchTimer::attempt(const std::function<Status()> &once, int repeats, double spinSeconds,
-                                      std::vector<double> &times) {
+Expected<double> LaunchTimer::attempt(const std::function<Status()> &once, const SeriesOptions &options,
+                                      double spinSeconds, std::vector<double> &times) {
+  const int repeats = options.repeats;
   while (events.size() < 2 * static_cast<size_t>(repeats)) {
     Expected<cuda::Event> event = cuda::Event::create(device);
     if (!event) return propagate(event);
@@ -128,6 +129,8 @@ Expected<double> LaunchTimer::attempt(const std::function<Status()> &once, int r
   if (Status status = spin(spinSeconds); !status) return propagate(status);
   const double begin = monotonicSeconds();
   for (int i = 0; i < repeats; ++i) {
+    if (options.before)
+      if (Status status = options.before(); !status) return propagate(status);
     if (Status status = events[2 * i].record(stream()); !status) return propagate(status);
     if (Status status = once(); !status) return propagate(status);
     if (Status status = events[2 * i + 1].record(stream()); !status) return propagate(status);
@@ -153,7 +156,7 @@ Expected<TimedSeries> LaunchTimer::measure(const std::function<Status()> &once, 
   std::vector<double> times;
   double spinSeconds = kFirstSpin;
   for (int i = 0; i < kAttempts; ++i) {
-    Expected<double> queued = attempt(once, options.repeats, spinSeconds, times);
+    Expected<double> queued = attempt(once, options, spinSeconds, times);
     if (!queued) return propagate(queued);
     series.figures.queued = *queued < spinSeconds;
     if (series.figures.queued) break;

@@ -18,6 +18,8 @@ namespace tilewright::bench {
 struct SeriesOptions {
   int repeats = 30, warmups = 10;
   double pauseSeconds = 0.3;
+  /// Enqueued before each launch, outside its time: what leaves the caches as the measurement wants them.
+  std::function<Status()> before = {};
 };
 
 /// A series and when it ran, in monotonicSeconds(), warm-ups included.
@@ -42,7 +44,7 @@ public:
 
 private:
   Status spin(double seconds);
-  Expected<double> attempt(const std::function<Status()> &once, int repeats, double spinSeconds,
+  Expected<double> attempt(const std::function<Status()> &once, const SeriesOptions &options, double spinSeconds,
                            std::vector<double> &times);
 
   std::shared_ptr<const cuda::Device> device;

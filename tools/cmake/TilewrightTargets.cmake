@@ -13,6 +13,13 @@ if(TILEWRIGHT_MOLD)
   target_link_options(tilewright_options INTERFACE -fuse-ld=mold)
 endif()
 
+# Only what headers show by TILEWRIGHT_PUBLIC is visible outside a shared library that holds the target's objects. Inline
+# variables of templates are not unique in the process: that would forbid dlclose.
+function(tilewright_hide_symbols target)
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
+endfunction()
+
 # tilewright_doctest(NAME SOURCES... LIBS...): one doctest executable, registered with ctest under its own name.
 # A test case whose name holds [gpu] goes to a second ctest entry labelled gpu, which reports "skipped" without a device.
 function(tilewright_doctest name)

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ProblemOptions.h"
-#include "tilewright/Context.h"
+#include "tilewright/Attention.h"
 #include "tilewright/reference/Verify.h"
 
 namespace tilewright::tool {
@@ -10,6 +10,8 @@ namespace tilewright::tool {
 /// One kernel of the run.
 struct KernelRun {
   Kernel kernel;
+  ScheduleOrigin origin = ScheduleOrigin::Default;
+  std::string from;        ///< Sizes of the problem that the schedule was measured for, where it is the nearest one's.
   double milliseconds = 0; ///< Median of several launches.
 };
 
@@ -25,12 +27,8 @@ struct AttentionRun {
   AttentionOutputs outputs() const;
 };
 
-/// Plans, prepares, runs and times. `device` is a CUDA ordinal, ignored on the CPU.
+/// Chooses schedules (Context::choose), prepares, runs and times. `device` is a CUDA ordinal, ignored on the CPU.
 Expected<AttentionRun> runAttention(Context &context, const ProblemInputs &inputs, const Target &target,
                                     const ScheduleOverrides &overrides, int device = 0);
-
-/// The plans of a problem's kernels, forward first also for gradients.
-Expected<std::vector<KernelPlan>> plansOf(const Problem &problem, const Target &target,
-                                          const ScheduleOverrides &overrides);
 
 } // namespace tilewright::tool

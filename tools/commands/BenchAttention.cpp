@@ -6,15 +6,11 @@
 #include "AttentionRun.h"
 #include "Commands.h"
 #include "Console.h"
+#include "InterruptGuard.h"
+#include "OutputFile.h"
 #include "tilewright/Compiler.h"
-#include <csignal>
-#include <cstring>
-#include <ctime>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 namespace tilewright::tool {
 namespace {
@@ -30,39 +26,6 @@ struct Options {
 
 constexpr const char *kQuickSeqs = "1024,8192";
 
-std::atomic<bool> interruptRequested = false;
-
-/// While it lives an interrupt ends the measuring instead of the process. A second one ends the process.
-class InterruptGuard {
-public:
-  InterruptGuard() {
-    struct sigaction action = {};
-    action.sa_handler = [](int) { interruptRequested = true; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, &before[0]);
-    sigaction(SIGTERM, &action, &before[1]);
-  }
-  ~InterruptGuard() {
-    sigaction(SIGINT, &before[0], nullptr);
-    sigaction(SIGTERM, &before[1], nullptr);
-  }
-
-private:
-  struct sigaction before[2];
-};
-
-Status writeText(const std::string &path, const std::string &text) {
-  const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) return fail(Stage::Output, fmt::format("cannot write {}: {}", part, std::strerror(errno)));
-  std::error_code error;
-  std::filesystem::rename(part, path, error);
-  if (error) return fail(Stage::Output, fmt::format("cannot write {}: {}", path, error.message()));
-  return {};
-}
-
 /// After every cell: a run that is cut off leaves what it measured.
 Status writeFiles(const Options &options, const BenchResult &result) {
   if (!options.json.empty())
@@ -70,29 +33,6 @@ Status writeFiles(const Options &options, const BenchResult &result) {
   if (!options.html.empty())
     if (Status status = writeText(options.html, toHtml(result)); !status) return status;
   return {};
-}
-
-/// A long run must not end with a file that could never be written.
-Status checkWritable(const char *option, const std::string &path) {
-  if (path.empty()) return {};
-  std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (folder.empty()) folder = ".";
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    return fail(Stage::Output, fmt::format("{} {}: expected a file to write, found a folder", option, path));
-  if (!std::filesystem::is_directory(folder, error) || access(folder.c_str(), W_OK) != 0)
-    return fail(Stage::Output,
-                fmt::format("{} {}: the folder {} does not exist or cannot be written", option, path, folder.string()));
-  return {};
-}
-
-std::string now() {
-  char text[32];
-  std::time_t time = std::time(nullptr);
-  std::tm local = {};
-  localtime_r(&time, &local);
-  std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local);
-  return text;
 }
 
 /// Everything a run needs besides the cases.
@@ -112,15 +52,9 @@ struct Bench {
 };
 
 Expected<SeriesFigures> Bench::measureOwn(const BenchCase &benchCase, std::string &schedule) {
-  auto plans = plansOf(benchCase.problem, target, overrides);
-  if (!plans) return propagate(plans);
-  std::vector<Kernel> kernels;
-  for (const KernelPlan &plan : *plans) {
-    Expected<Kernel> kernel = context->prepare(plan);
-    if (!kernel) return propagate(kernel);
-    kernels.push_back(std::move(*kernel));
-  }
-  Expected<CellRun> run = CellRun::make(device, timer, benchCase.problem, std::move(kernels));
+  Expected<Attention> attention = Attention::prepare(*context, benchCase.problem, target, overrides);
+  if (!attention) return propagate(attention);
+  Expected<CellRun> run = CellRun::make(device, timer, std::move(*attention));
   if (!run) return propagate(run);
   schedule = run->schedule();
   Expected<TimedSeries> series = timer.measure([&] { return run->launch(timer.stream()); }, options.series);
@@ -156,7 +90,7 @@ CellResult Bench::measure(const BenchCase &benchCase) {
   else
     cell.own.why = own.error().message;
   cell.peers = peers.measure(benchCase, options.series, monitor ? &*monitor : nullptr);
-  if (options.errors && own && !interruptRequested)
+  if (options.errors && own && !InterruptGuard::requested())
     if (Status status = checkErrorsOf(cell); !status) cell.own.why = "errors: " + status.error().message;
   return cell;
 }
@@ -175,7 +109,7 @@ Expected<BenchResult> runAll(Bench &bench, const std::vector<BenchCase> &cases) 
   result.device = bench.device->info().name;
   result.driver = fmt::format("driver for CUDA {}", cuda::cudaVersionText(bench.device->driver().version()));
   result.target = bench.target.name;
-  result.started = now();
+  result.started = localTime();
   result.repeats = bench.options.series.repeats;
   result.warmups = bench.options.series.warmups;
   result.pauseSeconds = bench.options.series.pauseSeconds;
@@ -184,12 +118,12 @@ Expected<BenchResult> runAll(Bench &bench, const std::vector<BenchCase> &cases) 
   result.planned = cases.size();
   InterruptGuard guard;
   RunProgress progress(cases.size());
-  for (size_t i = 0; i < cases.size() && !interruptRequested; ++i) {
+  for (size_t i = 0; i < cases.size() && !InterruptGuard::requested(); ++i) {
     progress.begin(i, cases[i].name);
     CellResult cell = bench.measure(cases[i]);
     progress.end(findingOf(cell));
     result.cells.push_back(std::move(cell));
-    result.interrupted = interruptRequested;
+    result.interrupted = InterruptGuard::requested();
     if (Status status = writeFiles(bench.options, result); !status) return propagate(status);
   }
   return result;
@@ -244,7 +178,7 @@ int run(const Options &given) {
     fmt::print(stderr, "tilewright: warning: no clock and power: {}\n", started.error().message);
   Expected<Peers> peers = [&] {
     Progress progress("starting the peers");
-    return Peers::create(options.peers, options.python, interruptRequested);
+    return Peers::create(options.peers, options.python, InterruptGuard::requested());
   }();
   if (!peers) return reportError(peers.error());
 

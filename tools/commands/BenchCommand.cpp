@@ -1,12 +1,13 @@
 // `tilewright bench`: measurements of Tilewright itself.
 #include "../bench/TemporaryFolder.h"
-#include "AttentionRun.h"
 #include "BenchAttention.h"
 #include "BenchCpu.h"
 #include "BenchLaunch.h"
 #include "BenchTraining.h"
 #include "Commands.h"
 #include "Console.h"
+#include "ProblemOptions.h"
+#include "tilewright/Attention.h"
 #include "tilewright/Compiler.h"
 #include <algorithm>
 #include <chrono>
@@ -64,9 +65,9 @@ Expected<std::vector<StartupFigures>> measureStartup(const Target &target, bool 
       problem.dimQK = problem.dimV = dim;
       problem.causal = causal;
       problem.direction = Direction::Backward;
-      Expected<std::vector<KernelPlan>> plans = plansOf(problem, target, {});
+      Expected<std::vector<PlanChoice>> plans = choosePlans(problem, target);
       if (!plans) return propagate(plans);
-      for (const KernelPlan &plan : *plans) {
+      for (const auto &[plan, origin, from] : *plans) {
         StartupFigures f{plan.symbol()};
         auto isKnown = [&](const StartupFigures &known) { return known.symbol == f.symbol; };
         if (std::any_of(figures.begin(), figures.end(), isKnown)) continue; // delta and convert serve every mask

@@ -1,11 +1,10 @@
 #include "BenchCpu.h"
 
-#include "AttentionRun.h"
 #include "Commands.h"
 #include "Console.h"
 #include "StandardAttention.h"
+#include "tilewright/Attention.h"
 #include "tilewright/Compiler.h"
-#include "tilewright/Context.h"
 #include "tilewright/tensor/AlignedBuffer.h"
 #include "tilewright/tensor/Random.h"
 #include <algorithm>
@@ -55,14 +54,8 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   if (!overrides) return propagate(overrides);
   Target target = Target::hostCpu();
   target.threads = pool.threads();
-  Expected<std::vector<KernelPlan>> plans = plansOf(problem, target, *overrides);
-  if (!plans) return propagate(plans);
-  std::vector<Kernel> kernels;
-  for (const KernelPlan &plan : *plans) {
-    Expected<Kernel> kernel = context.prepare(plan);
-    if (!kernel) return propagate(kernel);
-    kernels.push_back(*kernel);
-  }
+  Expected<Attention> attention = Attention::prepare(context, problem, target, *overrides);
+  if (!attention) return propagate(attention);
   Expected<RandomTensors> tensors = randomTensors(problem, 1);
   if (!tensors) return propagate(tensors);
   Expected<Tensor> o = Tensor::zeros(ElementType::F32, shapeOfO(problem), problem.layout, "o");
@@ -78,9 +71,10 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   args.v = tensors->v.ref();
   args.o = o->ref();
   args.lse = static_cast<float *>(lse->data());
-  Expected<AlignedBuffer> partials = AlignedBuffer::zeros(partialsBytes(plans->front(), args), "partials");
-  if (!partials) return propagate(partials);
-  args.partials = partials->as<float>();
+  Expected<AlignedBuffer> workspace =
+      AlignedBuffer::zeros(attention->workspaceBytes(Direction::Forward, args), "workspace");
+  if (!workspace) return propagate(workspace);
+  attention->useWorkspace(Direction::Forward, workspace->data(), args);
   StandardProblem reference{problem.headsQ,
                             problem.seqQ,
                             problem.dimQK,
@@ -95,10 +89,7 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   std::vector<double> ours, inside, heads;
   for (int i = 0; i <= options.repeats; ++i) { // the first round warms up
     Status status;
-    double own = timed([&] {
-      for (const Kernel &kernel : kernels)
-        if (status) status = kernel.run(args);
-    });
+    double own = timed([&] { status = attention->forward(nullptr, args); });
     if (!status) return propagate(status);
     double a = timed([&] { standard.run(reference, Threading::Inside, pool); });
     double b = timed([&] { standard.run(reference, Threading::Heads, pool); });
@@ -113,7 +104,7 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   row.dim = problem.dimQK;
   row.causal = problem.causal;
   row.tilewrightMs = median(ours);
-  for (const Kernel &kernel : kernels)
+  for (const Kernel &kernel : attention->kernels())
     row.compileMs += kernel.report().generateMs;
   row.threading = median(inside) <= median(heads) ? Threading::Inside : Threading::Heads;
   row.standardMs = std::min(median(inside), median(heads));
@@ -121,7 +112,7 @@ Expected<CpuBenchRow> measure(const Problem &problem, const CpuBenchOptions &opt
   double flops = attentionFlops(problem, pairs);
   row.gflops = flops / row.tilewrightMs * 1e-6;
   row.standardGflops = flops / row.standardMs * 1e-6;
-  row.scratchBytes = kernels.front().report().scratchBytes * pool.threads() + partials->size();
+  row.scratchBytes = attention->kernels().front().report().scratchBytes * pool.threads() + workspace->size();
   row.scoreBytes = StandardAttention::scoreBytes(reference, row.threading, pool.threads());
   const auto *a = static_cast<const float *>(o->data()), *b = static_cast<const float *>(expected->data());
   for (int64_t i = 0; i < o->bytes() / 4; ++i)

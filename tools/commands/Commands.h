@@ -8,6 +8,8 @@ namespace tilewright::tool {
 
 enum ExitCode { kSuccess = 0, kWrongResult = 1, kError = 2 };
 
+void addTuneCommand(CLI::App &app, int &exitCode);
+void addTunedCommand(CLI::App &app, int &exitCode);
 void addTrainCommand(CLI::App &app, int &exitCode);
 void addSampleCommand(CLI::App &app, int &exitCode);
 void addRunCommand(CLI::App &app, int &exitCode);

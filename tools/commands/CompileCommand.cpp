@@ -1,8 +1,9 @@
 // `tilewright compile`: everything `run` does but running, for any target, on a machine with or without a GPU.
-#include "AttentionRun.h"
 #include "Commands.h"
 #include "Console.h"
 #include "OptionChecks.h"
+#include "ProblemOptions.h"
+#include "tilewright/Attention.h"
 #include "tilewright/Compiler.h"
 #include <filesystem>
 #include <fmt/format.h>
@@ -20,6 +21,8 @@ struct CompileOptions {
 
 struct KernelReport {
   KernelPlan plan;
+  ScheduleOrigin origin;
+  std::string from; ///< As in PlanChoice.
   CompiledKernel compiled;
   std::vector<std::string> paths;
 };
@@ -70,7 +73,7 @@ Status emitFiles(const std::string &folder, Compiler &compiler, Context &context
 nlohmann::json toJson(const KernelReport &report) {
   const PrepareReport &r = report.compiled.report;
   return {{"role", toString(report.plan.role)}, {"symbol", report.plan.symbol()}, {"plan", report.plan.hash()},
-          {"schedule", report.plan.schedule}, {"registers", r.compile.registers},
+          {"schedule", report.plan.schedule}, {"tuning", toString(report.origin)}, {"registers", r.compile.registers},
           {"shared_bytes", r.compile.sharedBytes + r.dynamicSharedBytes}, {"spill_bytes", r.compile.spillBytes()},
           {"scratch_bytes", r.scratchBytes}, {"problems", r.compile.problems}, {"generate_ms", r.generateMs},
           {"compile_ms", r.compileMs}, {"cache_hit", r.cacheHit()}, {"code_bytes", report.compiled.entry.payload.size()},
@@ -80,7 +83,7 @@ nlohmann::json toJson(const KernelReport &report) {
 void print(const KernelReport &report) {
   const PrepareReport &r = report.compiled.report;
   fmt::print("{:<9} {}\n", toString(report.plan.role), report.plan.symbol());
-  fmt::print("  schedule   {}\n", report.plan.schedule.canonicalText());
+  fmt::print("  schedule   {}{}\n", tuningNote(report.origin, report.from), report.plan.schedule.canonicalText());
   if (report.plan.target.isCpu())
     fmt::print("  code       {}, {} of scratch a thread\n", formatBytes(static_cast<double>(report.compiled.entry.payload.size())),
                formatBytes(static_cast<double>(r.scratchBytes)));
@@ -100,9 +103,6 @@ Expected<std::vector<KernelReport>> compileAll(const CompileOptions &options) {
   if (!overrides) return propagate(overrides);
   Expected<ProblemInputs> inputs = makeInputs(options.problem, false);
   if (!inputs) return propagate(inputs);
-  Expected<std::vector<KernelPlan>> plans = plansOf(inputs->problem, *target, *overrides);
-  if (!plans) return propagate(plans);
-
   static Compiler compiler;
   ContextOptions contextOptions;
   contextOptions.generator = &compiler;
@@ -111,12 +111,14 @@ Expected<std::vector<KernelReport>> compileAll(const CompileOptions &options) {
   if (options.fresh) contextOptions.cacheDir = "";
   Expected<std::shared_ptr<Context>> context = Context::create(contextOptions);
   if (!context) return propagate(context);
+  Expected<std::vector<PlanChoice>> plans = (*context)->choose(inputs->problem, *target, *overrides);
+  if (!plans) return propagate(plans);
   std::vector<KernelReport> reports;
-  for (const KernelPlan &plan : *plans) {
-    Progress progress(fmt::format("compiling {}", plan.symbol()));
-    Expected<CompiledKernel> compiled = (*context)->compile(plan);
+  for (const PlanChoice &choice : *plans) {
+    Progress progress(fmt::format("compiling {}", choice.plan.symbol()));
+    Expected<CompiledKernel> compiled = (*context)->compile(choice.plan);
     if (!compiled) return propagate(compiled);
-    reports.push_back({plan, std::move(*compiled), {}});
+    reports.push_back({choice.plan, choice.origin, choice.from, std::move(*compiled), {}});
     if (options.emit.empty()) continue;
     if (Status status = emitFiles(options.emit, compiler, **context, reports.back()); !status) return propagate(status);
   }

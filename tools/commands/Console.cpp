@@ -30,6 +30,11 @@ Progress::~Progress() {
   if (shown) fmt::print(stderr, "\r\033[K");
 }
 
+std::string tuningNote(ScheduleOrigin origin, std::string_view from) {
+  if (origin == ScheduleOrigin::Default) return {};
+  return origin == ScheduleOrigin::Exact ? "tuned, " : fmt::format("tuned for {}, ", from);
+}
+
 std::string formatBytes(double bytes) {
   const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   int unit = 0;

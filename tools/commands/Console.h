@@ -3,6 +3,7 @@
 
 #include "tilewright/Error.h"
 #include "tilewright/Log.h"
+#include "tilewright/tuning/ScheduleChoice.h"
 
 namespace tilewright::tool {
 
@@ -23,6 +24,9 @@ public:
 private:
   bool shown;
 };
+
+/// "tuned, " or "tuned for b2 h16 q1024 kv1024, "; empty for a default.
+std::string tuningNote(ScheduleOrigin origin, std::string_view from);
 
 /// 1536 -> "1.5 KiB".
 std::string formatBytes(double bytes);

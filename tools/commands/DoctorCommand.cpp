@@ -52,9 +52,10 @@ Finding nvrtc(const Environment &e) {
 }
 
 Finding library(const Environment &e, const char *what, std::vector<std::string> names, const char *purpose,
-                const char *remedy) {
+                const char *remedy, const std::string &path) {
   cuda::LibrarySearch search;
   search.what = what;
+  search.overridePath = path;
   search.names = std::move(names);
   search.directories = cuda::cudaLibraryDirectories(e.libraryPath, e.cudaHome);
   Expected<cuda::DynamicLibrary> opened = cuda::DynamicLibrary::open(search);
@@ -89,9 +90,9 @@ void addDoctorCommand(CLI::App &app, int &exitCode) {
     std::vector<Finding> findings = {cpu(), {"CPU compiler", true, Compiler::hostCompiler(), ""}};
     for (Finding &finding : driver(*environment)) findings.push_back(std::move(finding));
     findings.push_back(nvrtc(*environment));
-    findings.push_back(library(*environment, "NCCL", {"libnccl.so.2"}, "needed for several GPUs", "install NVIDIA's package libnccl2"));
+    findings.push_back(library(*environment, "NCCL", {"libnccl.so.2"}, "needed for several GPUs", "install NVIDIA's package libnccl2", environment->nccl));
     findings.push_back(library(*environment, "cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, "needed for training on GPUs",
-                               "install the CUDA toolkit's cuBLAS (libcublas)"));
+                               "install the CUDA toolkit's cuBLAS (libcublas)", environment->cublasLt));
     findings.push_back(cache(*environment));
     if (*json) {
       nlohmann::json all = nlohmann::json::array();

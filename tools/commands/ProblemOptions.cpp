@@ -190,19 +190,12 @@ Status loadTables(const ProblemOptions &options, ProblemInputs &inputs, bool req
     if (!paths.emplace(text.substr(0, equals), text.substr(equals + 1)).second)
       return fail(Stage::Input, fmt::format("--table: '{}' is given twice", text.substr(0, equals)));
   }
-  // One entry a (name, axes): `doc[q] == doc[k]` reads one file in two ways.
-  std::map<std::pair<std::string, std::vector<TableAxis>>, TableSpec> specs;
-  for (auto &[what, text] : {std::pair("mask", options.mask), std::pair("score", options.score)}) {
-    if (text.empty()) continue;
-    Expected<std::vector<TableSpec>> used = expr::tablesOf(text, what);
-    if (!used) return propagate(used);
-    for (TableSpec &spec : *used)
-      specs.emplace(std::pair(spec.name, spec.axes), spec);
-  }
+  Expected<std::vector<TableSpec>> specs = tablesRead(options.mask, options.score);
+  if (!specs) return propagate(specs);
   for (auto &[name, path] : paths)
-    if (std::none_of(specs.begin(), specs.end(), [&](auto &spec) { return spec.second.name == name; }))
+    if (std::none_of(specs->begin(), specs->end(), [&](const TableSpec &spec) { return spec.name == name; }))
       return fail(Stage::Input, fmt::format("--table {}={}: no expression reads it", name, path));
-  for (auto &[key, spec] : specs) {
+  for (TableSpec &spec : *specs) {
     auto path = paths.find(spec.name);
     if (path == paths.end() && required)
       return fail(Stage::Input, fmt::format("table '{}' is read by an expression but not given", spec.name),

@@ -91,6 +91,7 @@ nlohmann::json toJson(const Report &report) {
     kernels.push_back({{"role", toString(plan.role)},
                        {"schedule", plan.schedule},
                        {"plan", plan.hash()},
+                       {"tuning", toString(k.origin)},
                        {"symbol", plan.symbol()},
                        {"ms", k.milliseconds},
                        {"cache",
@@ -99,6 +100,7 @@ nlohmann::json toJson(const Report &report) {
                          {"compile_ms", prepared.generateMs + prepared.compileMs},
                          {"load_ms", prepared.loadMs},
                          {"total_ms", prepared.totalMs}}}});
+    if (!k.from.empty()) kernels.back()["tuned_for"] = k.from;
   }
   nlohmann::json json = {{"problem", report.inputs.problem},
                          {"target", report.target.name},
@@ -150,7 +152,8 @@ void print(const Report &report, bool picture) {
   fmt::print("target    {}{}\n", report.target.name, report.target.isCpu() ? " (" + report.target.cpuLevel + ")" : "");
   for (const KernelRun &k : run.kernels) {
     const PrepareReport &r = k.kernel.report();
-    fmt::print("{:<9} {}  {}  {}\n", toString(k.kernel.plan().role), k.kernel.plan().schedule.canonicalText(),
+    fmt::print("{:<9} {}  {}{}  {}\n", toString(k.kernel.plan().role), k.kernel.plan().schedule.canonicalText(),
+               tuningNote(k.origin, k.from),
                r.cacheHit() ? fmt::format("cached, ready in {:.1f} ms", r.totalMs)
                             : fmt::format("compiled in {:.0f} ms", r.generateMs + r.compileMs),
                fmt::format("{:.3f} ms", k.milliseconds));

@@ -2,12 +2,13 @@
 // for code only on a cache miss. libtilewright's compiler implements it; a host with a warm cache or a bundle needs none.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/KernelArgs.h"
 #include "tilewright/plan/KernelPlan.h"
 #include <memory>
 #include <span>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 /// What the compiler makes of a plan. CUDA: self-contained source text. CPU: a relocatable object.
 struct GeneratedCode {

@@ -2,15 +2,18 @@
 #pragma once
 
 #include "tilewright/CodeGenerator.h"
+#include "tilewright/CudaSource.h"
 #include "tilewright/Environment.h"
+#include "tilewright/Export.h"
 #include "tilewright/Kernel.h"
 #include "tilewright/Log.h"
 #include "tilewright/cache/DiskCache.h"
 #include "tilewright/cuda/Device.h"
 #include "tilewright/cuda/Nvrtc.h"
+#include "tilewright/tuning/ScheduleChoice.h"
 #include <optional>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 struct ContextOptions {
   /// Makes code on cache misses. Null: kernels come from caches and bundles only, and CPU kernels cannot be loaded.
@@ -53,6 +56,16 @@ public:
   /// Code from the cache or the compiler, stored in the cache, not loaded: needs no GPU.
   Expected<CompiledKernel> compile(const KernelPlan &plan);
 
+  /// The same for CUDA text of one's own, which needs no CodeGenerator. It is not remembered in memory: each call loads.
+  Expected<CudaKernels> prepare(const CudaSource &source, const PrepareOptions &options = {});
+  /// `architecture` has its letter: "sm_90a".
+  Expected<CompiledKernel> compile(const CudaSource &source, const std::string &architecture);
+
+  /// The plans of a problem's kernels for a target: as measured by `tilewright tune` where the cache folder has it, else
+  /// by default; see choosePlans().
+  Expected<std::vector<PlanChoice>> choose(const Problem &problem, const Target &target,
+                                           const ScheduleOverrides &overrides = {}, int device = 0);
+
   /// Forgets kernels that no handle uses; the number forgotten.
   size_t dropUnused();
 
@@ -61,9 +74,16 @@ public:
   Expected<std::shared_ptr<const cuda::Device>> device(int ordinal = 0);
   Expected<std::shared_ptr<const cuda::Nvrtc>> nvrtc();
 
+  /// What this processor runs, with threads() threads.
+  Target hostTarget() const;
+  /// The best target for a device.
+  Expected<Target> deviceTarget(int ordinal = 0);
+
   const Environment &environment() const;
   DiskCache &diskCache();
   int threads() const; ///< That run CPU kernels.
+  const std::string &generatorId() const;
+  const std::string &hostCompiler() const;
 
 private:
   struct State;

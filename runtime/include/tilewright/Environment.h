@@ -3,13 +3,14 @@
 #pragma once
 
 #include "tilewright/Error.h"
+#include "tilewright/Export.h"
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 enum class KnobType {
   Path,
@@ -40,8 +41,11 @@ struct Environment {
   std::string nvrtc;                          ///< TILEWRIGHT_NVRTC
   std::string cudaDriver;                     ///< TILEWRIGHT_CUDA_DRIVER
   std::string nccl;                           ///< TILEWRIGHT_NCCL
+  std::string cublasLt;                       ///< TILEWRIGHT_CUBLASLT
   std::string dumpDir;                        ///< TILEWRIGHT_DUMP_DIR
   bool noCompile = false;                     ///< TILEWRIGHT_NO_COMPILE
+  std::string record;                         ///< TILEWRIGHT_RECORD
+  bool tuned = true;                          ///< TILEWRIGHT_TUNED
   int threads = 0;                            ///< TILEWRIGHT_THREADS; 0 is one a hardware thread.
 
   // Not ours, but they decide where things are found.

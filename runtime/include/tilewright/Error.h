@@ -3,10 +3,11 @@
 // expected, what was found, and what to do next.
 #pragma once
 
+#include "tilewright/Export.h"
 #include <string>
 #include <tl/expected.hpp>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 /// Where in a kernel's life something went wrong.
 enum class Stage { Input, Plan, Emit, Compile, Load, Launch, Cache, Verify, Output, Communicate };

@@ -1,6 +1,7 @@
 // A prepared kernel: compiled, loaded, ready to launch any number of times.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/KernelArgs.h"
 #include "tilewright/Sm90Launch.h"
 #include "tilewright/cuda/CompileReport.h"
@@ -10,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 /// Where a kernel's code came from.
 enum class KernelOrigin { Compiled, Disk, Bundle };
@@ -31,8 +32,8 @@ struct PrepareReport {
   bool cacheHit() const { return origin != KernelOrigin::Compiled; }
 };
 
-/// Blocks of a launch: Forward has ceil(seqQ / tileQ) * headsQ * batch * splitKV; DQ, Delta, Convert and Merge have
-/// ceil(seqQ / tileQ) * headsQ * batch; DKV and Fused have ceil(seqKV / tileKV) * headsKV * batch. Block x is tile
+/// Blocks of a launch: Forward has ceil(seqQ / tileQ) * headsQ * batch * splitKV (packed heads: of queryTiles()); DQ,
+/// Delta, Convert and Merge have as many without splitKV; DKV and Fused have ceil(seqKV / tileKV) * headsKV * batch. Block x is tile
 /// x % tiles of head x / tiles % heads of batch entry x / tiles / heads; of a split Forward, block x is part
 /// x % splitKV of what block x / splitKV would be. More than 2^31 - 1 and sizes below 0 are errors.
 Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args);
@@ -50,7 +51,7 @@ Status checkArgs(const KernelPlan &plan, const KernelArgs &args);
 int64_t dqSumsBytes(const KernelPlan &plan, const KernelArgs &args);
 
 /// Bytes of KernelArgs::partials for a Forward that splits keys, or its Merge, and the sizes in `args`: 4 * batch *
-/// headsQ * ceil(seqQ / tileQ) * splitKV * tileQ * (dimV + 2). 0 for others. Negative sizes count as 0.
+/// headsQ * ceil(seqQ / tileQ) * splitKV * tileQ * (dimV + 2) (packed heads: tiles of queryTiles()). 0 for others. Negative sizes count as 0.
 int64_t partialsBytes(const KernelPlan &plan, const KernelArgs &args);
 
 /// One cuLaunchKernel in the device's primary context: `blocks` x 1 x 1 blocks; nothing to do where that is 0.

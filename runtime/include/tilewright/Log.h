@@ -1,6 +1,7 @@
 // Messages to the host. The library is silent unless the host gives a callback; the tools print what they get.
 #pragma once
 
+#include "tilewright/Export.h"
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -8,7 +9,7 @@
 #include <string_view>
 #include <unordered_set>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 enum class LogLevel {
   Debug,   ///< Paths, versions, cache hits.

@@ -76,6 +76,23 @@ CompileReport parsePtxasLog(std::string_view log, std::string_view symbol) {
   return report;
 }
 
+CompileReport parsePtxasLog(std::string_view log, std::span<const std::string> symbols) {
+  if (symbols.size() == 1) return parsePtxasLog(log, symbols.front());
+  CompileReport all;
+  for (const std::string &symbol : symbols) {
+    CompileReport one = parsePtxasLog(log, symbol);
+    all.registers = std::max(all.registers, one.registers);
+    all.sharedBytes = std::max(all.sharedBytes, one.sharedBytes);
+    all.stackBytes = std::max(all.stackBytes, one.stackBytes);
+    all.barriers = std::max(all.barriers, one.barriers);
+    all.spillStoreBytes += one.spillStoreBytes;
+    all.spillLoadBytes += one.spillLoadBytes;
+    for (const std::string &problem : one.problems)
+      all.problems.push_back(symbol + ": " + problem);
+  }
+  return all;
+}
+
 std::string firstErrorLine(std::string_view log) {
   std::string_view first, error;
   forEachLine(log, [&](std::string_view line) {

@@ -39,33 +39,45 @@ Status DeviceMemory::checkRange(int64_t count, int64_t offset, const char *what)
 
 Status DeviceMemory::copyFromHost(const void *source, int64_t count, int64_t offset, void *stream) {
   if (Status status = checkRange(count, offset, "write"); !status) return status;
-  if (count == 0) return {};
-  CurrentContext current(device->api(), device->context(), device->handle());
-  int code = current.code() == kSuccess
-                 ? device->api().memcpyHtoDAsync(address + offset, source, static_cast<size_t>(count), stream)
-                 : current.code();
-  return device->driver().check(code, Stage::Launch, fmt::format("copy {} bytes to the device", count));
+  return cuda::copyFromHost(*device, static_cast<char *>(data()) + offset, source, count, stream);
 }
 
 Status DeviceMemory::copyToHost(void *target, int64_t count, int64_t offset, void *stream) const {
   if (Status status = checkRange(count, offset, "read"); !status) return status;
-  if (count == 0) return {};
-  CurrentContext current(device->api(), device->context(), device->handle());
-  int code = current.code();
-  if (code == kSuccess)
-    code = device->api().memcpyDtoHAsync(target, address + offset, static_cast<size_t>(count), stream);
-  // Pinned host memory would be written after the call returned; the caller may read it when this function returns.
-  if (code == kSuccess) code = device->api().streamSynchronize(stream);
-  return device->driver().check(code, Stage::Launch, fmt::format("copy {} bytes from the device", count));
+  return cuda::copyToHost(*device, target, static_cast<char *>(data()) + offset, count, stream);
 }
 
 Status DeviceMemory::fill(unsigned char value, void *stream) {
-  if (bytes == 0) return {};
-  CurrentContext current(device->api(), device->context(), device->handle());
-  int code = current.code() == kSuccess
-                 ? device->api().memsetD8Async(address, value, static_cast<size_t>(bytes), stream)
-                 : current.code();
-  return device->driver().check(code, Stage::Launch, fmt::format("fill {} bytes on the device", bytes));
+  return cuda::fill(*device, data(), value, bytes, stream);
+}
+
+Status copyFromHost(const Device &device, void *to, const void *source, int64_t count, void *stream) {
+  if (count == 0) return {};
+  CurrentContext current(device.api(), device.context(), device.handle());
+  int code = current.code();
+  if (code == kSuccess)
+    code = device.api().memcpyHtoDAsync(reinterpret_cast<uint64_t>(to), source, static_cast<size_t>(count), stream);
+  return device.driver().check(code, Stage::Launch, fmt::format("copy {} bytes to the device", count));
+}
+
+Status copyToHost(const Device &device, void *target, const void *from, int64_t count, void *stream) {
+  if (count == 0) return {};
+  CurrentContext current(device.api(), device.context(), device.handle());
+  int code = current.code();
+  if (code == kSuccess)
+    code = device.api().memcpyDtoHAsync(target, reinterpret_cast<uint64_t>(from), static_cast<size_t>(count), stream);
+  // Pinned host memory would be written after the call returned; the caller may read it when this function returns.
+  if (code == kSuccess) code = device.api().streamSynchronize(stream);
+  return device.driver().check(code, Stage::Launch, fmt::format("copy {} bytes from the device", count));
+}
+
+Status fill(const Device &device, void *data, unsigned char value, int64_t count, void *stream) {
+  if (count == 0) return {};
+  CurrentContext current(device.api(), device.context(), device.handle());
+  int code = current.code();
+  if (code == kSuccess)
+    code = device.api().memsetD8Async(reinterpret_cast<uint64_t>(data), value, static_cast<size_t>(count), stream);
+  return device.driver().check(code, Stage::Launch, fmt::format("fill {} bytes on the device", count));
 }
 
 } // namespace tilewright::cuda

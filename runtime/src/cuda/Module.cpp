@@ -3,11 +3,21 @@
 
 namespace tilewright::cuda {
 
-Expected<std::unique_ptr<Module>> Module::load(std::shared_ptr<const Device> device, std::span<const char> cubin,
-                                               const Options &options, bool *unusable) {
-  const Driver &driver = device->driver();
-  const DriverApi &api = device->api();
-  const DeviceInfo &info = device->info();
+namespace {
+
+Status checkLoad(const Device &device, int code, const char *what, const std::string &symbol, bool *unusable) {
+  if (unusable && (code == kInvalidImage || code == kNoBinaryForGpu || code == kInvalidSource || code == kNotFound))
+    *unusable = true;
+  const DeviceInfo &info = device.info();
+  return device.driver().check(code, Stage::Load,
+                               fmt::format("{} kernel {} on device {} ({}, compute capability {}.{})", what, symbol,
+                                           info.ordinal, info.name, info.major, info.minor));
+}
+
+/// What can be said without loading.
+Status checkNeeds(const Device &device, const Module::Options &options) {
+  const Driver &driver = device.driver();
+  const DeviceInfo &info = device.info();
   // Cubins run on older drivers of their own CUDA major version only (CUDA compatibility, minor version compatibility).
   if (options.compilerVersion / 1000 > driver.version() / 1000)
     return fail(Stage::Load,
@@ -20,65 +30,95 @@ Expected<std::unique_ptr<Module>> Module::load(std::shared_ptr<const Device> dev
                 fmt::format("kernel {} needs {} bytes of shared memory a block, device {} ({}) has {}", options.symbol,
                             options.dynamicSharedBytes, info.ordinal, info.name, info.sharedBytesPerBlock),
                 "choose smaller tiles or fewer stages");
+  return {};
+}
 
-  std::unique_ptr<Module> module(new Module(device));
-  module->symbol = options.symbol;
-  module->threads = static_cast<unsigned>(options.threadsPerBlock);
-  module->sharedBytes = static_cast<unsigned>(options.dynamicSharedBytes);
+} // namespace
+
+struct Module::Library {
+  explicit Library(std::shared_ptr<const Device> device) : device(std::move(device)) {}
+  ~Library() {
+    if (!handle) return;
+    RelaxedCapture relaxed(device->api());
+    device->api().libraryUnload(handle);
+  }
+  Library(const Library &) = delete;
+  Library &operator=(const Library &) = delete;
+
+  std::shared_ptr<const Device> device;
+  void *handle = nullptr;
+};
+
+Module::Module(std::shared_ptr<const Library> library) : library(std::move(library)), device(this->library->device) {}
+
+Expected<std::unique_ptr<Module>> Module::load(std::shared_ptr<const Device> device, std::span<const char> cubin,
+                                               const Options &options, bool *unusable) {
+  auto modules = loadAll(std::move(device), cubin, options, {&options.symbol, 1}, unusable);
+  if (!modules) return propagate(modules);
+  return std::move(modules->front());
+}
+
+Expected<std::vector<std::unique_ptr<Module>>> Module::loadAll(std::shared_ptr<const Device> device,
+                                                               std::span<const char> cubin, const Options &options,
+                                                               std::span<const std::string> symbols, bool *unusable) {
+  if (Status status = checkNeeds(*device, options); !status) return propagate(status);
+  const DriverApi &api = device->api();
   CurrentContext current(api, device->context(), device->handle());
   RelaxedCapture relaxed(api);
-  auto check = [&](int code, const char *what) {
-    if (unusable && (code == kInvalidImage || code == kNoBinaryForGpu || code == kInvalidSource || code == kNotFound))
-      *unusable = true;
-    return driver.check(code, Stage::Load,
-                        fmt::format("{} kernel {} on device {} ({}, compute capability {}.{})", what, options.symbol,
-                                    info.ordinal, info.name, info.major, info.minor));
-  };
-  if (Status status = check(current.code(), "make a context current for"); !status) return propagate(status);
-  if (Status status =
-          check(api.libraryLoadData(&module->library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0), "load");
-      !status) {
-    module->library = nullptr;
-    return propagate(status);
-  }
-  if (Status status = check(api.libraryGetKernel(&module->kernel, module->library, options.symbol.c_str()), "find");
+  if (Status status = checkLoad(*device, current.code(), "make a context current for", options.symbol, unusable);
       !status)
     return propagate(status);
-  if (module->sharedBytes)
+  auto library = std::make_shared<Library>(device);
+  const int code = api.libraryLoadData(&library->handle, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  if (code != kSuccess) library->handle = nullptr;
+  if (Status status = checkLoad(*device, code, "load", options.symbol, unusable); !status) return propagate(status);
+  std::vector<std::unique_ptr<Module>> modules;
+  for (const std::string &symbol : symbols) {
+    Options own = options;
+    own.symbol = symbol;
+    modules.emplace_back(new Module(library));
+    if (Status status = modules.back()->resolve(own, unusable); !status) return propagate(status);
+  }
+  return modules;
+}
+
+/// With a context of the device current.
+Status Module::resolve(const Options &options, bool *unusable) {
+  const DriverApi &api = device->api();
+  symbol = options.symbol;
+  threads = static_cast<unsigned>(options.threadsPerBlock);
+  sharedBytes = static_cast<unsigned>(options.dynamicSharedBytes);
+  auto check = [&](int code, const char *what) { return checkLoad(*device, code, what, symbol, unusable); };
+  if (Status status = check(api.libraryGetKernel(&kernel, library->handle, symbol.c_str()), "find"); !status)
+    return status;
+  if (sharedBytes)
     if (Status status =
             check(api.kernelSetAttribute(kFunctionMaxDynamicSharedBytes, static_cast<int>(options.dynamicSharedBytes),
-                                         module->kernel, device->handle()),
+                                         kernel, device->handle()),
                   "permit the shared memory of");
         !status)
-      return propagate(status);
+      return status;
 
   // The context that is current may be the host's own: the function is resolved in the primary one.
   void *popped = nullptr;
   if (Status status = check(api.ctxPushCurrent(device->context()), "make a context current for"); !status)
-    return propagate(status);
-  int code = api.kernelGetFunction(&module->function, module->kernel);
+    return status;
+  int code = api.kernelGetFunction(&function, kernel);
   // With lazy loading the first launch would copy the code to the device, which a capturing stream does not allow.
-  if (code == kSuccess && api.funcLoad) code = api.funcLoad(module->function);
+  if (code == kSuccess && api.funcLoad) code = api.funcLoad(function);
   api.ctxPopCurrent(&popped);
-  if (Status status = check(code, "load"); !status) return propagate(status);
+  if (Status status = check(code, "load"); !status) return status;
 
   int maxThreads = 0;
-  code = api.kernelGetAttribute(&maxThreads, kFunctionMaxThreadsPerBlock, module->kernel, device->handle());
-  if (code == kSuccess)
-    code = api.kernelGetAttribute(&module->registerCount, kFunctionRegisters, module->kernel, device->handle());
-  if (Status status = check(code, "query"); !status) return propagate(status);
+  code = api.kernelGetAttribute(&maxThreads, kFunctionMaxThreadsPerBlock, kernel, device->handle());
+  if (code == kSuccess) code = api.kernelGetAttribute(&registerCount, kFunctionRegisters, kernel, device->handle());
+  if (Status status = check(code, "query"); !status) return status;
   if (options.threadsPerBlock > maxThreads)
     return fail(Stage::Load,
                 fmt::format("kernel {} is launched with {} threads a block, but its {} registers a thread allow {}",
-                            options.symbol, options.threadsPerBlock, module->registerCount, maxThreads),
+                            symbol, options.threadsPerBlock, registerCount, maxThreads),
                 "choose fewer warps or smaller tiles");
-  return module;
-}
-
-Module::~Module() {
-  if (!library) return;
-  RelaxedCapture relaxed(device->api());
-  device->api().libraryUnload(library);
+  return {};
 }
 
 Status Module::launchElsewhere(void *stream, unsigned blocks, const void *argument, const void *second) const {

@@ -34,30 +34,40 @@ int64_t countEmptyRows(const Tensor &lse) {
 
 } // namespace
 
-Expected<Verification> verifyAttention(const Problem &problem, const AttentionInputs &inputs,
-                                       const AttentionOutputs &outputs, const VerifyOptions &options) {
-  Verification verification;
+Expected<AttentionVerifier> AttentionVerifier::make(const Problem &problem, const AttentionInputs &inputs,
+                                                    const VerifyOptions &options) {
+  AttentionVerifier verifier;
+  verifier.dtype = problem.dtype;
+  verifier.limit = options.limit;
   AttentionOptions computed;
   computed.threads = options.threads;
   if (options.rows > 0 && options.rows < problem.seqQ)
-    verification.rows = computed.rows = sampleRows(problem.seqQ, options.rows, options.seed);
+    computed.rows = sampleRows(problem.seqQ, options.rows, options.seed);
   auto reference = referenceAttention(problem, inputs, computed);
   if (!reference) return propagate(reference);
+  verifier.reference = std::move(*reference);
   auto naive = naiveAttention(problem, inputs, computed, options.naive);
   if (!naive) return propagate(naive);
-  verification.emptyRows = countEmptyRows(reference->lse);
+  verifier.naive = std::move(*naive);
+  return verifier;
+}
+
+Expected<Verification> AttentionVerifier::verify(const AttentionOutputs &outputs) const {
+  Verification verification;
+  verification.rows = reference.rows;
+  verification.emptyRows = countEmptyRows(reference.lse);
   for (const Quantity &quantity : kQuantities) {
     const TensorView &actual = outputs.*quantity.actual;
-    const Tensor &expected = *reference.*quantity.expected;
+    const Tensor &expected = reference.*quantity.expected;
     if (!actual.valid() || !expected.valid()) continue;
     CompareOptions compared;
-    compared.dtype = problem.dtype;
+    compared.dtype = dtype;
     if (quantity.actual != &AttentionOutputs::dK && quantity.actual != &AttentionOutputs::dV)
       compared.rows = verification.rows;
-    compared.noise = reference->noise.*quantity.noise;
-    compared.limit = options.limit;
+    compared.noise = reference.noise.*quantity.noise;
+    compared.limit = limit;
     compared.strictInfinities = quantity.actual == &AttentionOutputs::lse;
-    auto figures = compare(actual, expected.view(), (*naive.*quantity.expected).view(), compared);
+    auto figures = compare(actual, expected.view(), (naive.*quantity.expected).view(), compared);
     if (!figures) {
       figures.error().message = fmt::format("{}: {}", quantity.name, figures.error().message);
       return propagate(figures);
@@ -66,6 +76,13 @@ Expected<Verification> verifyAttention(const Problem &problem, const AttentionIn
     verification.*quantity.figures = *figures;
   }
   return verification;
+}
+
+Expected<Verification> verifyAttention(const Problem &problem, const AttentionInputs &inputs,
+                                       const AttentionOutputs &outputs, const VerifyOptions &options) {
+  auto verifier = AttentionVerifier::make(problem, inputs, options);
+  if (!verifier) return propagate(verifier);
+  return verifier->verify(outputs);
 }
 
 std::string Verification::failure() const {

@@ -7,8 +7,6 @@
 namespace tilewright {
 namespace {
 
-int64_t extentTiles(int64_t extent) { return (extent + kTableExtentTile - 1) / kTableExtentTile; }
-
 const char *axisName(TableAxis axis) {
   switch (axis) {
   case TableAxis::Q:
@@ -21,6 +19,23 @@ const char *axisName(TableAxis axis) {
     return "b";
   }
   return "?";
+}
+
+} // namespace
+
+int64_t extentTiles(int64_t extent) { return (extent + kTableExtentTile - 1) / kTableExtentTile; }
+
+void tableExtents(const int32_t *elements, int64_t rows, int64_t extent, int64_t rowStride, int32_t *minima,
+                  int32_t *maxima) {
+  const int64_t tiles = extentTiles(extent);
+  for (int64_t row = 0; row < rows && tiles > 0; ++row)
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int32_t *first = elements + row * rowStride + tile * kTableExtentTile;
+      const auto length = std::min<int64_t>(kTableExtentTile, extent - tile * kTableExtentTile);
+      const auto [smallest, largest] = std::minmax_element(first, first + length);
+      minima[row * tiles + tile] = *smallest;
+      maxima[row * tiles + tile] = *largest;
+    }
 }
 
 int64_t axisLength(TableAxis axis, const Problem &problem) {
@@ -36,8 +51,6 @@ int64_t axisLength(TableAxis axis, const Problem &problem) {
   }
   return 0;
 }
-
-} // namespace
 
 Expected<Table> Table::ofInts(std::span<const int32_t> elements, std::vector<int64_t> shape, std::string_view name) {
   return make(elements.data(), elements.size(), false, std::move(shape), name);
@@ -78,15 +91,7 @@ Status Table::buildExtents(std::string_view name) {
     if (!made) return propagate(made);
     *buffer = std::move(*made);
   }
-  const auto *elements = memory.as<int32_t>();
-  for (int64_t row = 0; row < rows && tiles > 0; ++row)
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int32_t *first = elements + row * extent() + tile * kTableExtentTile;
-      const auto length = std::min<int64_t>(kTableExtentTile, extent() - tile * kTableExtentTile);
-      const auto [smallest, largest] = std::minmax_element(first, first + length);
-      minima.as<int32_t>()[row * tiles + tile] = *smallest;
-      maxima.as<int32_t>()[row * tiles + tile] = *largest;
-    }
+  tableExtents(memory.as<int32_t>(), rows, extent(), extent(), minima.as<int32_t>(), maxima.as<int32_t>());
   return {};
 }
 

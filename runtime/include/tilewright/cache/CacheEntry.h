@@ -15,12 +15,13 @@
 #pragma once
 
 #include "tilewright/Error.h"
+#include "tilewright/Export.h"
 #include "tilewright/cache/KernelKey.h"
 #include "tilewright/cuda/CompileReport.h"
 #include <cstdint>
 #include <span>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 enum class PayloadKind : uint32_t { Cubin = 1, Object = 2 };
 

@@ -3,12 +3,13 @@
 // Nothing here fails a caller: a cache that cannot be used costs a warning and a compile. Thread-safe.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/Log.h"
 #include "tilewright/cache/CacheEntry.h"
 #include <chrono>
 #include <optional>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 class DiskCache {
 public:

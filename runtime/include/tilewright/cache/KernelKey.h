@@ -2,10 +2,11 @@
 // driver version enters it.
 #pragma once
 
+#include "tilewright/Export.h"
 #include <string>
 #include <vector>
 
-namespace tilewright {
+namespace tilewright TILEWRIGHT_PUBLIC {
 
 /// Raised when the meaning of a key's fields changes.
 inline constexpr int kKeySchema = 1;

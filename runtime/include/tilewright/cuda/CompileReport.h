@@ -3,13 +3,16 @@
 #pragma once
 
 #include "tilewright/Error.h"
+#include "tilewright/Export.h"
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 struct CompileReport {
   int registers = 0;           ///< A thread's, at launch.
@@ -27,6 +30,8 @@ struct CompileReport {
 
 /// Reads the log of a compile with `--ptxas-options=-v`: the entry function `symbol`, or the first one if empty.
 CompileReport parsePtxasLog(std::string_view log, std::string_view symbol = {});
+/// Of several entry functions: the most that one takes, the spills of all. Problems name the function.
+CompileReport parsePtxasLog(std::string_view log, std::span<const std::string> symbols);
 
 /// The first line of a compile log that reports an error, trimmed; the first line that is not empty if none does.
 std::string firstErrorLine(std::string_view log);
@@ -34,4 +39,5 @@ std::string firstErrorLine(std::string_view log);
 void to_json(nlohmann::json &json, const CompileReport &report);
 Expected<CompileReport> compileReportFromJson(const nlohmann::json &json);
 
-} // namespace tilewright::cuda
+} // namespace cuda
+} // namespace tilewright

@@ -3,10 +3,12 @@
 // time. Destructors ignore errors: at process exit the driver may be gone already.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/cuda/Driver.h"
 #include <utility>
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 /// Makes a context current for a scope, unless one of the same device already is: a host's own context is never
 /// replaced without need, and what was current before is current again afterwards.
@@ -69,4 +71,5 @@ private:
   void *primaryContext = nullptr;
 };
 
-} // namespace tilewright::cuda
+} // namespace cuda
+} // namespace tilewright

@@ -2,9 +2,11 @@
 // return when the host memory may be reused.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/cuda/Device.h"
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 /// Owns device memory, 256-byte aligned. Movable. An empty buffer has address 0.
 class DeviceMemory {
@@ -41,4 +43,10 @@ private:
   int64_t bytes = 0;
 };
 
-} // namespace tilewright::cuda
+// The same for memory by its address, whoever owns it.
+Status copyFromHost(const Device &device, void *to, const void *source, int64_t count, void *stream);
+Status copyToHost(const Device &device, void *target, const void *from, int64_t count, void *stream);
+Status fill(const Device &device, void *data, unsigned char value, int64_t count, void *stream);
+
+} // namespace cuda
+} // namespace tilewright

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tilewright/Error.h"
+#include "tilewright/Export.h"
 #include "tilewright/cuda/DriverApi.h"
 #include "tilewright/cuda/DynamicLibrary.h"
 #include <memory>
@@ -9,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 struct DeviceInfo {
   int ordinal = 0;
@@ -56,4 +58,5 @@ private:
 /// name.
 Error driverError(const DriverApi *api, int code, Stage stage, std::string_view what, int driverVersion);
 
-} // namespace tilewright::cuda
+} // namespace cuda
+} // namespace tilewright

@@ -2,10 +2,12 @@
 // of the CUDA driver API, which is binary stable.
 #pragma once
 
+#include "tilewright/Export.h"
 #include <cstddef>
 #include <cstdint>
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 struct DriverApi {
   int (*init)(unsigned flags) = nullptr;
@@ -43,6 +45,7 @@ enum DriverCode : int {
 
 /// CUdevice_attribute
 enum DeviceAttribute : int {
+  kClockKilohertz = 13, ///< At most.
   kMultiprocessorCount = 16,
   kL2CacheBytes = 38,
   kComputeCapabilityMajor = 75,
@@ -61,4 +64,5 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr int kCaptureModeRelaxed = 2; ///< CU_STREAM_CAPTURE_MODE_RELAXED
 inline constexpr int kCaptureStatusNone = 0;
 
-} // namespace tilewright::cuda
+} // namespace cuda
+} // namespace tilewright

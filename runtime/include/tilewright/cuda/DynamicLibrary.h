@@ -2,10 +2,12 @@
 #pragma once
 
 #include "tilewright/Error.h"
+#include "tilewright/Export.h"
 #include <string>
 #include <vector>
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 /// Where to look for a library and what to tell a person when it is not there.
 struct LibrarySearch {
@@ -40,4 +42,5 @@ private:
   std::string resolvedPath;
 };
 
-} // namespace tilewright::cuda
+} // namespace cuda
+} // namespace tilewright

@@ -1,10 +1,12 @@
 // A loaded cubin with its entry point, ready to launch on one device.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/cuda/Device.h"
 #include <span>
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 /// What a host that launches a kernel itself (in graphs of its own, say) passes to cuLaunchKernel beside the grid.
 struct Entry {
@@ -27,7 +29,11 @@ public:
   /// `unusable` is then set when the cubin itself is at fault (damaged, or of another architecture).
   static Expected<std::unique_ptr<Module>> load(std::shared_ptr<const Device> device, std::span<const char> cubin,
                                                 const Options &options, bool *unusable = nullptr);
-  ~Module();
+  /// Several entry points of one cubin, which is loaded once for all of them; options.symbol names it in errors.
+  static Expected<std::vector<std::unique_ptr<Module>>> loadAll(std::shared_ptr<const Device> device,
+                                                                std::span<const char> cubin, const Options &options,
+                                                                std::span<const std::string> symbols,
+                                                                bool *unusable = nullptr);
   Module(const Module &) = delete;
   Module &operator=(const Module &) = delete;
 
@@ -48,16 +54,20 @@ public:
   int registers() const { return registerCount; }
 
 private:
-  explicit Module(std::shared_ptr<const Device> device) : device(std::move(device)) {}
+  struct Library;
+  explicit Module(std::shared_ptr<const Library> library);
+  Status resolve(const Options &options, bool *unusable);
   Status launchElsewhere(void *stream, unsigned blocks, const void *argument, const void *second) const;
   Status launchError(int code, unsigned blocks) const;
 
+  std::shared_ptr<const Library> library; ///< The loaded cubin.
   std::shared_ptr<const Device> device;
-  void *library = nullptr, *kernel = nullptr;
+  void *kernel = nullptr;
   void *function = nullptr; ///< The kernel in the primary context.
   unsigned threads = 0, sharedBytes = 0;
   int registerCount = 0;
   std::string symbol;
 };
 
-} // namespace tilewright::cuda
+} // namespace cuda
+} // namespace tilewright

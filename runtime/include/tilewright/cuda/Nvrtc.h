@@ -2,13 +2,15 @@
 // of several threads run in parallel.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/cuda/CompileReport.h"
 #include "tilewright/cuda/DynamicLibrary.h"
 #include <cstddef>
 #include <memory>
 #include <span>
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 struct NvrtcApi {
   const char *(*getErrorString)(int code) = nullptr;
@@ -83,4 +85,5 @@ private:
 /// cache is off (ours serves, and a cached compile has no log), and so is its change of the host's stack limit.
 std::vector<std::string> fixedNvrtcOptions(NvrtcVersion version);
 
-} // namespace tilewright::cuda
+} // namespace cuda
+} // namespace tilewright

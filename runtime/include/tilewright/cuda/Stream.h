@@ -1,9 +1,11 @@
 // Streams and events: order and time of work on a device.
 #pragma once
 
+#include "tilewright/Export.h"
 #include "tilewright/cuda/Device.h"
 
-namespace tilewright::cuda {
+namespace tilewright {
+namespace cuda TILEWRIGHT_PUBLIC {
 
 /// Owns a stream that does not synchronise with the legacy default stream. Movable.
 class Stream {
@@ -54,4 +56,5 @@ private:
   void *event = nullptr;
 };
 
-} // namespace tilewright::cuda
+} // namespace cuda
+} // namespace tilewright

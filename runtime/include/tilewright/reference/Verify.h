@@ -35,6 +35,19 @@ struct Verification {
 /// {"o": {...}, "lse": {...}, ..., "rows_checked": n or "all", "ok": ...}; figures that were not checked are left out.
 void to_json(nlohmann::json &json, const Verification &verification);
 
+/// The reference and the yardstick of one problem and its inputs, computed once, for any number of results.
+class AttentionVerifier {
+public:
+  static Expected<AttentionVerifier> make(const Problem &problem, const AttentionInputs &inputs,
+                                          const VerifyOptions &options = {});
+  Expected<Verification> verify(const AttentionOutputs &outputs) const;
+
+private:
+  DType dtype = DType::F32;
+  double limit = 2;
+  AttentionResult reference, naive;
+};
+
 Expected<Verification> verifyAttention(const Problem &problem, const AttentionInputs &inputs,
                                        const AttentionOutputs &outputs, const VerifyOptions &options = {});
 

@@ -10,6 +10,16 @@
 
 namespace tilewright {
 
+/// Extents of a table's row: one for every kTableExtentTile elements begun.
+int64_t extentTiles(int64_t extent);
+/// The smallest and largest element of each, for `rows` rows of `extent` elements that lie `rowStride` apart; results
+/// are (rows, extentTiles(extent)), contiguous.
+void tableExtents(const int32_t *elements, int64_t rows, int64_t extent, int64_t rowStride, int32_t *minima,
+                  int32_t *maxima);
+
+/// How many elements a table has along an axis.
+int64_t axisLength(TableAxis axis, const Problem &problem);
+
 class Table {
 public:
   Table() = default;

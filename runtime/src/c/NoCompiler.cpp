@@ -1,0 +1,7 @@
+#include "tilewright/BuiltInCompiler.h"
+
+namespace tilewright {
+
+ContextOptions optionsWithCompiler() { return {}; }
+
+} // namespace tilewright
