@@ -1,6 +1,7 @@
 #include "Sm90Launcher.h"
 
 #include "plan/ScheduleLimits.h"
+#include "tilewright/cuda/Stream.h"
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -40,12 +41,12 @@ Expected<std::unique_ptr<Sm90Launcher>> Sm90Launcher::make(const KernelPlan &pla
     auto memory = cuda::DeviceMemory::allocate(device, kPlaces * kTicketBytes);
     if (!memory) return propagate(memory);
     launcher->tickets = std::move(*memory);
-    if (Status status = launcher->tickets.fill(0); !status) return propagate(status);
-    // The first launch may be on any stream.
-    cuda::CurrentContext current(device->api(), device->context(), device->handle());
-    if (Status status = device->driver().check(device->api().streamSynchronize(nullptr), Stage::Load, "clear tickets");
-        !status)
-      return propagate(status);
+    // The first launch may be on any stream. The default stream would wait for others, and end their captures.
+    cuda::RelaxedCapture relaxed(device->api());
+    auto stream = cuda::Stream::create(device);
+    if (!stream) return propagate(stream);
+    if (Status status = launcher->tickets.fill(0, stream->handle()); !status) return propagate(status);
+    if (Status status = stream->synchronize(); !status) return propagate(status);
   }
   return launcher;
 }

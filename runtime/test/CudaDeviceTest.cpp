@@ -16,21 +16,24 @@ namespace {
 
 bool contains(const std::string &text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-/// Kernels that write each block's number into lse.
+/// Kernels that write the numbers below the batch into lse, each block its own and, where a launcher makes fewer blocks
+/// than tiles, those a whole grid later.
 class BlockNumbers : public CodeGenerator {
 public:
   Expected<GeneratedCode> generate(const KernelPlan &plan) override {
     GeneratedCode code;
     code.symbol = plan.symbol();
     code.cudaSource =
-        fmt::format("struct Args {{ char before[{}]; float *lse; char after[{}]; }};\n"
+        fmt::format("struct Args {{ char before[{}]; float *lse, *delta; int batch; char after[{}]; }};\n"
                     "extern \"C\" __global__ void {}(const __grid_constant__ Args args) {{\n"
                     "  extern __shared__ char shared[];\n"
                     "  shared[threadIdx.x] = 1;\n"
                     "  __syncthreads();\n"
-                    "  if (threadIdx.x == 0) args.lse[blockIdx.x] = blockIdx.x + 0.5f * shared[0];\n"
+                    "  if (threadIdx.x == 0)\n"
+                    "    for (int i = blockIdx.x; i < args.batch; i += gridDim.x) args.lse[i] = i + 0.5f * shared[0];\n"
                     "}}\n",
-                    offsetof(KernelArgs, lse), sizeof(KernelArgs) - offsetof(KernelArgs, lse) - 8, code.symbol);
+                    offsetof(KernelArgs, lse), sizeof(KernelArgs) - offsetof(KernelArgs, headsQ), code.symbol);
+    static_assert(offsetof(KernelArgs, batch) == offsetof(KernelArgs, lse) + 16);
     return code;
   }
   Expected<std::unique_ptr<HostCode>> loadHostCode(std::span<const char>, const std::string &) override {

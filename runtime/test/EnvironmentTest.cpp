@@ -45,7 +45,7 @@ TEST_CASE("the table is complete: distinct names, help for each, all shown") {
     CHECK_FALSE(knob.help.empty());
     CHECK(help.find(knob.name) != std::string::npos);
   }
-  CHECK(names.size() == 17);
+  CHECK(names.size() == 18);
 }
 
 TEST_CASE("bad values name the variable, the value and what is accepted") {

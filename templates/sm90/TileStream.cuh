@@ -23,8 +23,8 @@ struct Sm90Launch {
 
 static_assert(sizeof(Sm90Launch) == 9 * 64, "the runtime's Sm90Launch");
 
-/// Tile number `index` of the whole grid; the `Parts` that share a tile's keys follow one another. Plain: the tiles of a head follow one another. Longest first: the last tile
-/// of each head of a section, then the last but one, ...
+/// Tile number `index` of the whole grid; the `Parts` that share a tile's keys follow one another. Plain: the tiles of a
+/// head follow one another. Longest first: the last tile of each head of a section, then the last but one, ...
 template <bool LongestFirst, int Parts> __device__ __forceinline__ Block tileOf(const TileGrid &grid, int index) {
   int column, tile, part = index % Parts;
   index /= Parts;
@@ -59,15 +59,16 @@ template <int Parts> struct TileSlot {
     arrive(ring.full());
     ring.advance();
   }
-  /// The next tile, -1 at the end. Every warp that takes part takes each.
+  /// The next tile, -1 at the end. Every warp that takes part takes each. The lane that frees the slot is the one that
+  /// reads it, so its program order is all the order there has to be.
   __device__ __forceinline__ Block take() {
-    Block block;
+    Block block = {};
     ring.waitFull();
-    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(block.tile), "=r"(block.head), "=r"(block.batch), "=r"(block.part)
-                 : "r"(place)
-                 : "memory");
-    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+      asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(block.tile), "=r"(block.head), "=r"(block.batch), "=r"(block.part)
+                   : "r"(place)
+                   : "memory");
     ring.release();
     return {uniform(block.tile), uniform(block.head), uniform(block.batch), Parts > 1 ? uniform(block.part) : 0};
   }

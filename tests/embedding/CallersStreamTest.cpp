@@ -263,7 +263,7 @@ TEST_CASE("[gpu] while one stream captures, another thread prepares, launches, d
           return before ? attention.forward(stream.handle(), host.args) : before;
         },
         mode);
-    REQUIRE(graph);
+    REQUIRE_MESSAGE(graph, graph.error().text());
     CHECK(graph->nodes() == 2);
     CHECK(prepared == 1);
     CHECK(dropped >= 1);

@@ -35,6 +35,12 @@ std::string constantText(arith::ConstantOp constant) {
   return value < 0 ? "(" + digits + ")" : digits;
 }
 
+/// A position that a table holds: rows and columns that pad a tile lie beyond their sequence's end, and masks and
+/// scores are evaluated for them too.
+std::string beforeTheEnd(const std::string &position) {
+  return position == "q" || position == "k" ? fmt::format("min({0}, s{0} - 1)", position) : position;
+}
+
 const char *comparison(arith::CmpIPredicate predicate) {
   switch (predicate) {
   case arith::CmpIPredicate::eq:
@@ -143,7 +149,8 @@ std::string CudaText::define(Operation *op) const {
       .Case([&](tw::ReadTableOp o) {
         bool batched = o.getIndices().size() == 2;
         return fmt::format("tw::readTable<{}>(args.tables[{}], {}, {})", cudaType(o.getElement().getType()),
-                           o.getTable(), batched ? bare(o.getIndices().front()) : "0", bare(o.getIndices().back()));
+                           o.getTable(), batched ? bare(o.getIndices().front()) : "0",
+                           beforeTheEnd(bare(o.getIndices().back())));
       })
       .Case([&](tw::ArgumentOp o) { return fmt::format("args.{}", o.getField().str()); })
       .Case([&](tw::FieldOp o) { return fmt::format("{}.{}", expression(o.getObject()), o.getField().str()); })
