@@ -34,8 +34,10 @@ __device__ __forceinline__ PositionBounds nothingFullUnless(bool inside, Positio
   return bounds;
 }
 
-template <class Element> __device__ __forceinline__ Element readTable(const Table &table, Int64 batch, Int64 at) {
-  return static_cast<const Element *>(table.data)[batch * table.batchStride + at];
+template <class Element, class Position>
+__device__ __forceinline__ Element readTable(const Table &table, Int64 batch, Position at) {
+  const Element *row = static_cast<const Element *>(table.data) + batch * table.batchStride;
+  return row[at];
 }
 
 struct TableBounds {

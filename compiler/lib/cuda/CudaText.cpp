@@ -35,12 +35,6 @@ std::string constantText(arith::ConstantOp constant) {
   return value < 0 ? "(" + digits + ")" : digits;
 }
 
-/// A position that a table holds: rows and columns that pad a tile lie beyond their sequence's end, and masks and
-/// scores are evaluated for them too.
-std::string beforeTheEnd(const std::string &position) {
-  return position == "q" || position == "k" ? fmt::format("min({0}, s{0} - 1)", position) : position;
-}
-
 const char *comparison(arith::CmpIPredicate predicate) {
   switch (predicate) {
   case arith::CmpIPredicate::eq:
@@ -98,6 +92,11 @@ std::string CudaText::expression(Value value) const {
   return known != names.end() ? known->second : define(value.getDefiningOp());
 }
 
+std::string CudaText::tablePosition(Value position) const {
+  auto end = ends.find(position);
+  return end == ends.end() ? bare(position) : fmt::format("{0} < {1} ? {0} : 0", bare(position), bare(end->second));
+}
+
 std::string CudaText::bare(Value value) const {
   std::string text = expression(value);
   if (text.size() < 2 || text.front() != '(' || text.back() != ')') return text;
@@ -150,7 +149,7 @@ std::string CudaText::define(Operation *op) const {
         bool batched = o.getIndices().size() == 2;
         return fmt::format("tw::readTable<{}>(args.tables[{}], {}, {})", cudaType(o.getElement().getType()),
                            o.getTable(), batched ? bare(o.getIndices().front()) : "0",
-                           beforeTheEnd(bare(o.getIndices().back())));
+                           tablePosition(o.getIndices().back()));
       })
       .Case([&](tw::ArgumentOp o) { return fmt::format("args.{}", o.getField().str()); })
       .Case([&](tw::FieldOp o) { return fmt::format("{}.{}", expression(o.getObject()), o.getField().str()); })

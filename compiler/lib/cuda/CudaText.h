@@ -15,6 +15,9 @@ public:
   /// From now on `value` is written as `text`.
   void name(mlir::Value value, std::string text) { names[value] = std::move(text); }
 
+  /// `position` may lie at `end` or beyond it, where no table is read: the first element stands in.
+  void mayExceed(mlir::Value position, mlir::Value end) { ends[position] = end; }
+
   /// `value` as an expression; operations that were not named are written out in place.
   std::string expression(mlir::Value value) const;
   /// The same without parentheses around the whole.
@@ -26,8 +29,10 @@ public:
 private:
   std::string define(mlir::Operation *op) const;
   std::string list(mlir::ValueRange values) const;
+  std::string tablePosition(mlir::Value position) const;
 
   llvm::DenseMap<mlir::Value, std::string> names;
+  llvm::DenseMap<mlir::Value, mlir::Value> ends;
 };
 
 } // namespace tilewright

@@ -26,6 +26,7 @@ public:
       parameters += fmt::format(", {} {}", cudaType(argument.getType()), name);
       text.name(argument, name);
     }
+    padPositions();
     std::string out =
         fmt::format("__device__ __forceinline__ {} {}({}) {{\n", returnType(), function.getSymName().str(), parameters);
     for (Operation &op : body.without_terminator())
@@ -41,12 +42,26 @@ public:
   }
 
 private:
+  /// The rows that pad a tile are masked and scored like others, and so are its columns before the mask.
+  void padPositions() {
+    auto arguments = function.getArguments();
+    const bool isScore = function.getResultTypes()[0].isF32(),
+               isMask = function.getResultTypes().size() == 1 && !isScore;
+    if (!isScore && !isMask) return;
+    auto position = arguments.begin() + isScore;
+    text.mayExceed(position[0], position[2]);
+    if (isScore) text.mayExceed(position[1], position[3]);
+  }
+
   /// What the functions of a problem take, in order (Passes.td).
   std::vector<const char *> parameterNames() {
     switch (function.getResultTypes().size()) {
-    case 4: return {"first", "last", "sq", "sk", "h", "b"};
-    case 2: return {"qFirst", "qLast", "kFirst", "kLast", "sq", "sk", "h", "b"};
-    default: break;
+    case 4:
+      return {"first", "last", "sq", "sk", "h", "b"};
+    case 2:
+      return {"qFirst", "qLast", "kFirst", "kLast", "sq", "sk", "h", "b"};
+    default:
+      break;
     }
     if (function.getResultTypes()[0].isF32()) return {"s", "q", "k", "sq", "sk", "h", "b"};
     return {"q", "k", "sq", "sk", "h", "b"};

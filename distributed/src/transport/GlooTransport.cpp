@@ -44,19 +44,14 @@ public:
 
   Status run(const Collective &c) override {
     const std::string operation = fmt::format("{} {} (operation {})", toString(c.kind), c.name, sequence);
-    if (Status status = group->status(); !status) {
-      // What failed while nothing was under way names no operation: this is the one that notices.
-      std::string &message = status.error().message;
-      if (message.find("(operation ") == std::string::npos) message = operation + ": " + message;
-      return release(status);
-    }
+    if (Status status = group->status(); !status) return release(noticedBy(operation, std::move(status)));
     if (ranks == 1) return {};
     SigpipeBlock block;
     group->begin(operation);
     Status status = dispatch(c);
     group->end();
     ++sequence;
-    return status ? status : release(status);
+    return status ? status : release(noticedBy(operation, std::move(status)));
   }
 
   Expected<std::vector<std::string>> exchange(const std::string &text) override;
@@ -67,6 +62,13 @@ private:
     bool reduce = false, gather = false;
     int scatterFrom = -1;
   };
+
+  /// What failed while nothing was under way names no operation: this is the one that notices.
+  static Status noticedBy(const std::string &operation, Status status) {
+    std::string &message = status.error().message;
+    if (message.find("(operation ") == std::string::npos) message = operation + ": " + message;
+    return status;
+  }
 
   Status dispatch(const Collective &c) {
     switch (c.kind) {

@@ -37,8 +37,13 @@ constexpr Choice kForward256[] = {
     {128, 64, 2, 8, 1, 1}, {64, 64, 1, 4, 1, 1}, {64, 32, 2, 4, 1, 1}, {64, 32, 1, 4, 1, 1}};
 constexpr Choice kForwardF32Narrow[] = {
     {64, 32, 2, 4, 1, 1, kAnyMaskOrScore}, {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}};
-constexpr Choice kForwardF32[] = {
-    {64, 16, 2, 4, 1, 1}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}, {16, 16, 1, 1, 1, 1}};
+constexpr Choice kForwardF32Middle[] = {
+    {64, 16, 2, 4, 1, 1, kClassesAndScore}, {64, 16, 1, 4, 1, 1}, {32, 16, 1, 2, 1, 1}};
+constexpr Choice kForwardF32[] = {{64, 16, 2, 4, 1, 1, kClassesAndScore},
+                                  {64, 16, 1, 4, 1, 1, kClassesAndScore},
+                                  {32, 16, 2, 2, 1, 1},
+                                  {32, 16, 1, 2, 1, 1},
+                                  {16, 16, 1, 1, 1, 1}};
 constexpr Choice kDQ64[] = {{128, 64, 2, 4, 1, 2, kClasses | kSm8x | kSm12x},
                             {128, 48, 2, 4, 1, 2, kClasses},
                             {64, 32, 2, 4, 1, 2},
@@ -70,6 +75,7 @@ std::span<const Choice> choicesOf(const Problem &problem, KernelRole role) {
   switch (role) {
   case KernelRole::Forward:
     if (isF32 && dim <= 128) return kForwardF32Narrow;
+    if (isF32 && dim <= 192) return kForwardF32Middle;
     return pick(kForward64, kForward128, kForward256, kForwardF32);
   case KernelRole::DQ:
     return pick(kDQ64, kDQ128, kDQ256, kDQF32);
