@@ -194,6 +194,17 @@ class BadCandidates(unittest.TestCase):
         self.assertEqual(report["unsaved"], 0)
         self.assertEqual(len(self.rows()), self.count(report, "candidates"))
 
+    def test_keys_shared_by_blocks(self):
+        """Few queries over many keys: candidates split the keys, and hand each other their states."""
+        report, stderr, code = self.tune("--range", "tile_q=64,stages=2,tile_kv=64|128" if GPU else "tile_q=16", problem=[
+            "--target", tool.TARGET, "--heads=8:2", "--seq=1:4000", "--dim=64", "--dtype=bf16"])
+        self.assertEqual(code, 0, stderr)
+        self.assert_whole(report)
+        self.assertFalse(self.failures(report, "crashed") + self.failures(report, "wrong_result"), stderr)
+        with sqlite3.connect(self.workspace.cache / "tuned-1.sqlite") as store:
+            measured = store.execute("SELECT schedule FROM candidates WHERE outcome = 'ok'").fetchall()
+        self.assertTrue(any("split_kv=1," not in text for (text,) in measured), measured)
+
     def test_recorded_problems_and_the_page(self):
         record, page, lines = (self.workspace.folder / n for n in ("problems.jsonl", "page.html", "tuned.jsonl"))
         shape = ["--target", tool.TARGET, "--dim=64", "--dtype=bf16"]

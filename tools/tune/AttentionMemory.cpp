@@ -109,21 +109,29 @@ Status AttentionMemory::reserveWorkspace(const std::vector<Kernel> &kernels) {
   for (const Kernel &kernel : kernels) {
     const KernelPlan &plan = kernel.plan();
     if (plan.role == KernelRole::Fused && device) {
-      if (int64_t bytes = dqSumsBytes(plan, args); bytes != sums.size()) {
-        sums = {}; // before the new one: both together might not fit
-        Expected<cuda::DeviceMemory> made = cuda::DeviceMemory::allocate(device, bytes);
-        if (!made) return propagate(made);
-        sums = std::move(*made);
-      }
+      if (Status status = resize(sums, dqSumsBytes(plan, args)); !status) return status;
       args.dqSums = static_cast<float *>(sums.data());
+    }
+    if (plan.role == KernelRole::Forward && device) {
+      if (Status status = resize(partials, partialsBytes(plan, args)); !status) return status;
+      args.partials = static_cast<float *>(partials.data());
     }
     if (plan.role == KernelRole::Forward && !device) {
       Expected<AlignedBuffer> made = AlignedBuffer::zeros(partialsBytes(plan, args), "partials");
       if (!made) return propagate(made);
-      partials = std::move(*made);
-      args.partials = partials.as<float>();
+      hostPartials = std::move(*made);
+      args.partials = hostPartials.as<float>();
     }
   }
+  return {};
+}
+
+Status AttentionMemory::resize(cuda::DeviceMemory &memory, int64_t bytes) {
+  if (bytes == memory.size()) return {};
+  memory = {}; // before the new one: both together might not fit
+  Expected<cuda::DeviceMemory> made = cuda::DeviceMemory::allocate(device, bytes);
+  if (!made) return propagate(made);
+  memory = std::move(*made);
   return {};
 }
 

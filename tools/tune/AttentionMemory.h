@@ -45,6 +45,7 @@ private:
   };
   std::vector<Part> parts() const;
   Expected<void *> allocate(int64_t bytes);
+  Status resize(cuda::DeviceMemory &memory, int64_t bytes);
   Status write(void *address, const void *from, int64_t bytes);
   Status read(void *to, const void *address, int64_t bytes);
   Status fill(void *address, int64_t bytes, unsigned char value);
@@ -53,8 +54,8 @@ private:
   std::shared_ptr<const cuda::Device> device; ///< Null on the host.
   std::optional<bench::DeviceBuffers> onDevice;
   std::vector<AlignedBuffer> onHost;
-  cuda::DeviceMemory sums;
-  AlignedBuffer partials;
+  cuda::DeviceMemory sums, partials;
+  AlignedBuffer hostPartials;
 };
 
 } // namespace tilewright::tune

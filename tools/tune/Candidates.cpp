@@ -2,6 +2,7 @@
 #include "tilewright/plan/KernelPlan.h"
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 namespace tilewright::tune {
 namespace {
@@ -18,28 +19,31 @@ template <class Visit> void forEachSchedule(const TuningSpace &space, Visit visi
               for (int splitKV : space.splitKV)
                 for (Order order : space.orders)
                   for (Overlap overlap : space.overlaps)
-                    for (double threshold : space.rescaleThresholds) {
-                      s.tileQ = tileQ;
-                      s.tileKV = tileKV;
-                      s.stages = stages;
-                      s.warps = warps;
-                      s.columnWarps = columnWarps;
-                      s.blocksPerSM = blocksPerSM;
-                      s.splitKV = splitKV;
-                      s.order = order;
-                      s.overlap = overlap;
-                      s.rescaleThreshold = threshold;
-                      visit(s);
-                    }
+                    for (double threshold : space.rescaleThresholds)
+                      for (bool packHeads : space.packings) {
+                        s.tileQ = tileQ;
+                        s.tileKV = tileKV;
+                        s.stages = stages;
+                        s.warps = warps;
+                        s.columnWarps = columnWarps;
+                        s.blocksPerSM = blocksPerSM;
+                        s.splitKV = splitKV;
+                        s.order = order;
+                        s.overlap = overlap;
+                        s.rescaleThreshold = threshold;
+                        s.packHeads = packHeads;
+                        visit(s);
+                      }
 }
 
-/// Brings tiles of every size forward: of candidates that differ in other fields alone, which the model hardly tells
-/// apart, the second counts as 4 % slower than its estimate, the third as 8 %, and so on.
+/// Brings tiles of every size and every way to share keys forward: of candidates that differ in other fields alone,
+/// which the model hardly tells apart, the second counts as 4 % slower than its estimate, the third as 8 %, and so on.
 void spread(std::vector<Candidate>::iterator begin, std::vector<Candidate>::iterator end) {
-  std::map<std::pair<int, int>, int> before;
+  std::map<std::tuple<int, int, int, bool>, int> before;
   std::vector<std::pair<double, Candidate>> ranked;
   for (auto candidate = begin; candidate != end; ++candidate) {
-    const int others = before[{candidate->schedule.tileQ, candidate->schedule.tileKV}]++;
+    const Schedule &s = candidate->schedule;
+    const int others = before[{s.tileQ, s.tileKV, s.splitKV, s.packHeads}]++;
     ranked.emplace_back(candidate->estimate * (1 + 0.04 * others), *candidate);
   }
   std::ranges::stable_sort(ranked, {}, &std::pair<double, Candidate>::first);

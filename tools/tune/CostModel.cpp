@@ -12,11 +12,17 @@ double tilesOf(int64_t length, int tile) { return std::ceil(static_cast<double>(
 
 } // namespace
 
+double CostModel::visitsOf(const Schedule &s) const {
+  const double packed = static_cast<double>(packedHeads(s, problem));
+  const int positions = s.tileQ / static_cast<int>(packed);
+  return visits(positions, s.tileKV) / packed;
+}
+
 double CostModel::work(const Schedule &s, double overhead) const {
   const double dims = static_cast<double>(problem.dimQK + problem.dimV);
   const double owned = ownsKeys(role) ? s.tileKV : s.tileQ, streamed = ownsKeys(role) ? s.tileQ : s.tileKV;
   // Each visit costs its products, and something that does not shrink with the tile: barriers, loop, row statistics.
-  return visits(s.tileQ, s.tileKV) * owned * dims * (streamed + overhead);
+  return visitsOf(s) * owned * dims * (streamed + overhead);
 }
 
 double CostModel::waves(double blocks, double places) const {
@@ -79,7 +85,11 @@ double CostModel::sm90Cost(const Schedule &s) const {
                                              : 1;
   if (s.tileKV < 64) cost *= 1.25; // a wgmma of few columns waits for shared memory
   if (s.stages == 1) cost *= 1.3;
-  const double blocks = static_cast<double>(problem.batch * problem.headsQ) * tilesOf(problem.seqQ, s.tileQ);
+  const QueryTiles q = queryTiles(s, problem, problem.seqQ, problem.headsQ);
+  const double blocks = static_cast<double>(problem.batch * q.heads * q.tiles * s.splitKV);
+  constexpr double perBlock = 4; // visits' worth of starting and ending (templates/sm90/NOTES.md)
+  cost *= 1 + perBlock * blocks / std::max(visitsOf(s), 1.0);
+  if (s.splitKV > 1) cost *= 1.05; // states are written and merged
   return cost * waves(blocks, target.smCount);
 }
 

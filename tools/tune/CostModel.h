@@ -22,6 +22,8 @@ private:
   double cpuCost(const Schedule &schedule) const;
   double sm80Cost(const Schedule &schedule) const;
   double sm90Cost(const Schedule &schedule) const;
+  /// Visits of the schedule's tiles; packed heads share theirs.
+  double visitsOf(const Schedule &schedule) const;
   /// Multiply-adds of all visits, the padding of tiles included, with `overhead` columns' worth of other work a row.
   double work(const Schedule &schedule, double overhead) const;
   /// How much longer than perfectly dealt blocks take on `places` processors.

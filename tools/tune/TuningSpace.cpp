@@ -40,7 +40,7 @@ TuningSpace cpuSpace(const Problem &problem, const Target &target, KernelRole ro
   return space;
 }
 
-TuningSpace sm90Space() {
+TuningSpace sm90Space(const Problem &problem, const Target &target) {
   TuningSpace space;
   space.tileQ = {64, 128, 192, 256};
   space.tileKV = {32, 48, 64, 80, 96, 112, 128, 160, 176, 192, 224, 256};
@@ -49,6 +49,13 @@ TuningSpace sm90Space() {
   space.columnWarps = space.blocksPerSM = space.splitKV = {1};
   space.overlaps = {Overlap::None, Overlap::Intra, Overlap::PingPong, Overlap::Both};
   space.rescaleThresholds = {8};
+  const int64_t group = problem.groupSize();
+  if (group > 1) space.packings = {false, true};
+  // Parts pay where whole q tiles leave SMs idle.
+  const int64_t rows = problem.seqQ * (group > 1 ? group : 1);
+  const int64_t blocks = problem.batch * (group > 1 ? problem.headsKV : problem.headsQ) * ((rows + 63) / 64);
+  for (int split = 2; split <= 64 && blocks * split <= 2 * target.smCount && problem.seqKV / split >= 256; split *= 2)
+    space.splitKV.push_back(split);
   return space;
 }
 
@@ -72,7 +79,7 @@ TuningSpace sm80Space(KernelRole role) {
 TuningSpace TuningSpace::of(const Problem &problem, const Target &target, KernelRole role) {
   const KernelFamily family = familyOf(problem, target, role);
   TuningSpace space = family == KernelFamily::Cpu    ? cpuSpace(problem, target, role)
-                      : family == KernelFamily::Sm90 ? sm90Space()
+                      : family == KernelFamily::Sm90 ? sm90Space(problem, target)
                                                      : sm80Space(role);
   // Without a mask all tiles have the same work, and the order in which they are dealt changes nothing.
   const bool ownsQ = role == KernelRole::Forward || role == KernelRole::DQ;
@@ -82,7 +89,7 @@ TuningSpace TuningSpace::of(const Problem &problem, const Target &target, Kernel
 }
 
 size_t TuningSpace::combinations() const {
-  size_t product = orders.size() * overlaps.size() * rescaleThresholds.size();
+  size_t product = orders.size() * overlaps.size() * rescaleThresholds.size() * packings.size();
   for (const Field &field : kFields)
     product *= (this->*field.values).size();
   return product;

@@ -10,6 +10,7 @@ struct TuningSpace {
   std::vector<Order> orders;
   std::vector<Overlap> overlaps;
   std::vector<double> rescaleThresholds;
+  std::vector<bool> packings = {false}; ///< pack_heads
 
   /// What is worth trying for a kernel, by its family (CPU, sm_80, sm_90a), the mask and the lengths. Convert and Merge
   /// have no space of their own: they follow Fused and Forward.

@@ -17,6 +17,16 @@ from ._library import CPU, CUDA, Args, Sizes, Spec, Table, Tensor
 _TYPES = {torch.bfloat16: ("bf16", (4, 16, 1)), torch.float16: ("fp16", (2, 16, 1)),
           torch.float32: ("fp32", (2, 32, 1)), torch.int32: ("int32", (0, 32, 1))}
 _MOST_CALLS = 1024  # kept by a thread: beyond, shapes change so often that the oldest help nobody
+_UNREAD_BYTES = 1 << 16
+_unread: dict[torch.device, torch.Tensor] = {}  # kept for good: kernels on any stream may still write there
+
+
+def _unread_rows(device: torch.device) -> int:
+    """Address of memory that kernels write an LSE to which nobody asked for."""
+    memory = _unread.get(device)
+    if memory is None:
+        memory = _unread.setdefault(device, torch.empty(_UNREAD_BYTES, dtype=torch.uint8, device=device))
+    return memory.data_ptr()
 
 
 def _current_stream(index: int) -> int:
@@ -45,7 +55,7 @@ def _contiguous(shape: tuple) -> tuple:
 class _Call:
     """One kind of call: a prepared attention and the arguments that do not change. Belongs to one thread."""
     __slots__ = ("key", "attention", "args", "address", "cuda", "device", "o_shape", "o_is_like_q", "lse_shape",
-                 "forward_bytes", "backward_bytes", "q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v", "d_o_strides",
+                 "unread_lse", "forward_bytes", "backward_bytes", "q", "k", "v", "o", "d_o", "d_q", "d_k", "d_v", "d_o_strides",
                  "tables")
 
     def __init__(self, key: tuple, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spec: Spec,
@@ -78,6 +88,8 @@ class _Call:
         self.o_is_like_q = q.shape[3] == v.shape[3] and q.is_contiguous()
         rows, heads = (1, 2) if spec.layout == "bshd" else (2, 1)
         self.lse_shape = (shape[0], shape[heads], shape[rows])
+        few_rows = 4 * shape[0] * shape[heads] * shape[rows] <= _UNREAD_BYTES
+        self.unread_lse = _unread_rows(q.device) if few_rows else None
 
         self.args = args = Args(struct_size=ctypes.sizeof(Args))
         self.address = ctypes.addressof(args)
@@ -111,14 +123,17 @@ class _Call:
                 alive += [minima, maxima]
         return alive
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Optional[dict],
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tables: Optional[dict], return_lse: bool,
                 rest: bool = False) -> tuple:
-        """O, LSE and, with `rest`, what rounding LSE left out."""
+        """O, LSE (None where a small one is not asked for) and, with `rest`, what rounding LSE left out."""
         o = torch.empty_like(q) if self.o_is_like_q else q.new_empty(self.o_shape)
-        lse = torch.empty(self.lse_shape, dtype=torch.float32, device=q.device)
-        args = self.args
+        args, lse = self.args, None
         self.q.data, self.k.data, self.v.data, self.o.data = q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr()
-        args.lse = lse.data_ptr()
+        if return_lse or self.unread_lse is None:
+            lse = q.new_empty(self.lse_shape, dtype=torch.float32)
+            args.lse = lse.data_ptr()
+        else:
+            args.lse = self.unread_lse
         remainder = None
         if rest:
             remainder = torch.empty_like(lse)
@@ -205,7 +220,7 @@ class _WithGradients(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, call: _Call, spec: Spec,
                 tables: Optional[dict]) -> tuple:
-        o, lse, rest = call.forward(q, k, v, tables, rest=True)
+        o, lse, rest = call.forward(q, k, v, tables, True, rest=True)
         ctx.save_for_backward(q, k, v, o, lse, rest)
         ctx.key, ctx.spec, ctx.tables = call.key, spec, tables
         ctx.mark_non_differentiable(lse)
@@ -232,5 +247,5 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, spec: Spec, tab
     if gradients:
         o, lse = _WithGradients.apply(q, k, v, call, spec, tables)
     else:
-        o, lse, _ = call.forward(q, k, v, tables)
+        o, lse, _ = call.forward(q, k, v, tables, return_lse)
     return (o, lse) if return_lse else o

@@ -159,6 +159,28 @@ TEST_CASE("the keys of few queries are split where threads would idle") {
   CHECK(anySplit);
 }
 
+TEST_CASE("Hopper: few queries of grouped heads are packed into tiles and their keys split") {
+  Problem problem = problemOf(128, 128, DType::BF16, 8192);
+  problem.direction = Direction::Forward;
+  problem.seqQ = 1;
+  problem.headsQ = 16;
+  problem.causal = false;
+  const Target target = Target::parse("sm_90a").value();
+  CandidateOptions all = optionsOf();
+  all.slowest = 100;
+  all.most = 100000;
+  auto kinds = [&](const Problem &p) {
+    std::set<std::pair<bool, bool>> found;
+    for (const Candidate &candidate : listOf(p, target, KernelRole::Forward, all).kept)
+      found.insert({candidate.schedule.packHeads, candidate.schedule.splitKV > 1});
+    return found;
+  };
+  CHECK(kinds(problem).size() == 4);
+  problem.seqQ = 8192; // fills the device by itself
+  for (auto [packs, splits] : kinds(problem))
+    CHECK_FALSE(splits);
+}
+
 TEST_CASE("ranges that mean nothing are refused with what is accepted") {
   for (const char *text : {"tile_q", "tile_q=", "tile_q=16:", "tile_q=32:16", "tile_q=a|b", "tiles=16", "up.tile_q=16",
                            "tile_q=16||32", "tile_q=1:100000:1", "stages=0", "tile_q=16,,stages=1"}) {
