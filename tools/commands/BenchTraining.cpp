@@ -52,15 +52,14 @@ Expected<train::ModelConfig> modelOf(const TrainingBench &options) {
   return model;
 }
 
-/// A GPU's collectives are enqueued and leave no time at the host.
-nlohmann::json rowOf(const Mode &mode, const train::StepBenchResult &r, bool onGpu) {
+nlohmann::json rowOf(const Mode &mode, const train::StepBenchResult &r) {
   nlohmann::json memory;
   for (int c = 0; c < dist::kCategories; ++c)
     memory[std::string(toString(static_cast<dist::Category>(c)))] = r.memory.of(static_cast<dist::Category>(c));
   return {{"mode", mode.name},      {"strategy", toString(mode.strategy)},
           {"calls", r.calls},       {"sent_bytes", r.sentBytes},
           {"step_ms", r.median()},  {"compute_ms", r.computeMs},
-          {"wait_ms", r.waitMs},    {"communication_ms", onGpu ? nlohmann::json() : nlohmann::json(r.communicationMs)},
+          {"wait_ms", r.waitMs},    {"communication_ms", r.communicationMs},
           {"memory_bytes", memory}, {"bucket_mb", mode.bucketMB}};
 }
 
@@ -106,7 +105,7 @@ Status benchAsRank(const TrainingBench &options) {
         **model, strategy, options.batch, options.warmup, options.steps, *connection->transport, *connection->device);
     if (!result) return propagate(result);
     if (s.first()) fmt::print(stderr, "{}: {:.1f} ms\n", mode.name, result->median());
-    rows.push_back(rowOf(mode, *result, s.gpu));
+    rows.push_back(rowOf(mode, *result));
   }
   if (!s.first()) return {};
   nlohmann::json json = {{"model", nlohmann::json::parse(config->json())},

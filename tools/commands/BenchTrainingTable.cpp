@@ -28,10 +28,6 @@ std::string heading(const nlohmann::json &r) {
       r["compute"].get<std::string>());
 }
 
-std::string millisecondsText(const nlohmann::json &value) {
-  return value.is_number() ? fmt::format("{:.1f}", value.get<double>()) : "-";
-}
-
 double stepOf(const nlohmann::json &result, std::string_view mode) {
   for (const nlohmann::json &row : result["rows"])
     if (row["mode"] == mode) return row["step_ms"];
@@ -56,12 +52,11 @@ std::string ddpTable(const nlohmann::json &result) {
     const std::string mode = row["mode"];
     const double step = row["step_ms"];
     const auto notes = kNotesDdp.find(mode);
-    text +=
-        fmt::format("{:<18} {:>6} {:>10.1f} {:>10.1f} {:>10} {:>10.1f} {:>8.1f}% {:>9.3f} {:>9} {:>11}\n", mode,
-                    row["calls"].get<int64_t>(), row["sent_bytes"].get<double>() / 1e6, step,
-                    millisecondsText(row["communication_ms"]), row["wait_ms"].get<double>(), (step / alone - 1) * 100,
-                    step / naive, notes == kNotesDdp.end() ? "" : fmt::format("{:.1f}", notes->second),
-                    notes == kNotesDdp.end() ? "" : fmt::format("{:.3f}", notes->second / kNotesDdp.at("naive")));
+    text += fmt::format("{:<18} {:>6} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>8.1f}% {:>9.3f} {:>9} {:>11}\n", mode,
+                        row["calls"].get<int64_t>(), row["sent_bytes"].get<double>() / 1e6, step,
+                        row["communication_ms"].get<double>(), row["wait_ms"].get<double>(), (step / alone - 1) * 100,
+                        step / naive, notes == kNotesDdp.end() ? "" : fmt::format("{:.1f}", notes->second),
+                        notes == kNotesDdp.end() ? "" : fmt::format("{:.3f}", notes->second / kNotesDdp.at("naive")));
   }
   return text +
          "\ncomm: in collectives, hidden or not. wait: the step without forward and backward; the update is in it."

@@ -55,12 +55,54 @@ private:
 
 } // namespace
 
+template <class Work> Status TimedTransport::timed(Work work) {
+  if (!gpu) {
+    const Clock::time_point start = Clock::now();
+    Status status = work();
+    hostMs += msSince(start);
+    return status;
+  }
+  void *stream = gpu->stream(dist::Lane::Communication);
+  Expected<cuda::Event> begin = cuda::Event::create(gpu->gpu()), end = cuda::Event::create(gpu->gpu());
+  for (Expected<cuda::Event> *event : {&begin, &end})
+    if (!*event) return propagate(*event);
+  if (Status s = begin->record(stream); !s) return s;
+  if (Status s = work(); !s) return s;
+  if (Status s = end->record(stream); !s) return s;
+  around.emplace_back(std::move(*begin), std::move(*end));
+  return {};
+}
+
 Status TimedTransport::run(const dist::Collective &collective) {
-  const Clock::time_point start = Clock::now();
-  Status status = inner.run(collective);
-  seconds += msSince(start) / 1e3;
-  ++calls;
-  return status;
+  ++callCount;
+  if (inGroup && gpu) return inner.run(collective); // starts when the group ends
+  return timed([&] { return inner.run(collective); });
+}
+
+Status TimedTransport::beginGroup() {
+  inGroup = true;
+  return inner.beginGroup();
+}
+
+Status TimedTransport::endGroup() {
+  inGroup = false;
+  return timed([&] { return inner.endGroup(); });
+}
+
+void TimedTransport::reset() {
+  around.clear();
+  hostMs = 0;
+  callCount = 0;
+}
+
+Expected<double> TimedTransport::milliseconds() const {
+  double sum = hostMs;
+  for (const auto &[begin, end] : around) {
+    Expected<double> ms = end.millisecondsSince(begin);
+    if (!ms) return ms;
+    sum += *ms;
+  }
+  return sum;
 }
 
 double StepBenchResult::median() const { return medianOf(milliseconds); }
@@ -68,7 +110,7 @@ double StepBenchResult::median() const { return medianOf(milliseconds); }
 Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOptions &options, int64_t sequences,
                                      int64_t warmup, int64_t steps, dist::Transport &transport,
                                      dist::ComputeDevice &device) {
-  TimedTransport network(transport);
+  TimedTransport network(transport, device);
   const ModelConfig &config = model.config();
   Expected<std::unique_ptr<dist::Engine>> made = dist::Engine::create(config.parameters(0.1), options, network, device);
   if (!made) return propagate(made);
@@ -96,8 +138,7 @@ Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOpt
   for (int64_t step = 0; step < warmup + steps; ++step) {
     if (step == warmup) {
       if (Status s = engine.synchronize(); !s) return propagate(s);
-      network.seconds = 0;
-      network.calls = 0;
+      network.reset();
       sent = network.sentBytes();
       if (Expected<std::vector<std::string>> met = network.exchange(""); !met) return propagate(met);
     }
@@ -116,9 +157,11 @@ Expected<StepBenchResult> benchSteps(Transformer &model, const dist::StrategyOpt
     wait.push_back(own.back() - compute.back());
   }
   if (Status s = engine.synchronize(); !s) return propagate(s);
-  result.calls = network.calls / steps;
+  result.calls = network.calls() / steps;
   result.sentBytes = (network.sentBytes() - sent) / steps;
-  result.communicationMs = network.seconds * 1e3 / static_cast<double>(steps);
+  Expected<double> inCollectives = network.milliseconds();
+  if (!inCollectives) return propagate(inCollectives);
+  result.communicationMs = *inCollectives / static_cast<double>(steps);
   std::string text;
   for (double ms : own)
     text += fmt::format("{} ", ms);

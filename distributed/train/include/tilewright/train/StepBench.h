@@ -1,32 +1,48 @@
 // How long a training step takes under a strategy, and where: for benchmarks.
 #pragma once
 
+#include "tilewright/cuda/Stream.h"
+#include "tilewright/distributed/engine/CudaDevice.h"
 #include "tilewright/distributed/transport/Transport.h"
 #include "tilewright/train/AllocatedMemory.h"
+#include <utility>
+#include <vector>
 
 namespace tilewright::train {
 
-/// A transport that another does the work of, timed.
+/// A transport that another does the work of, timed: on the host, or on a GPU, where collectives are only enqueued, by
+/// events around them.
 class TimedTransport final : public dist::Transport {
 public:
-  explicit TimedTransport(dist::Transport &inner) : inner(inner) {}
+  TimedTransport(dist::Transport &inner, dist::ComputeDevice &device)
+      : inner(inner), gpu(dynamic_cast<dist::CudaDevice *>(&device)) {}
   int rank() const override { return inner.rank(); }
   int worldSize() const override { return inner.worldSize(); }
   std::string_view name() const override { return inner.name(); }
   Status run(const dist::Collective &collective) override;
-  Status beginGroup() override { return inner.beginGroup(); }
-  Status endGroup() override { return inner.endGroup(); }
+  Status beginGroup() override;
+  Status endGroup() override;
   Expected<void *> allocate(int64_t bytes, std::string_view what) override { return inner.allocate(bytes, what); }
   Status status() override { return inner.status(); }
   Expected<std::vector<std::string>> exchange(const std::string &text) override { return inner.exchange(text); }
   void abort(const std::string &reason) override { inner.abort(reason); }
   int64_t sentBytes() const override { return inner.sentBytes(); }
 
-  double seconds = 0; ///< In run(), since the last reset. Read it between steps only.
-  int64_t calls = 0;
+  /// Forgets what was timed. Like milliseconds(), between steps and when the device has finished.
+  void reset();
+  /// In collectives, since the last reset.
+  Expected<double> milliseconds() const;
+  int64_t calls() const { return callCount; }
 
 private:
+  template <class Work> Status timed(Work work);
+
   dist::Transport &inner;
+  dist::CudaDevice *gpu; ///< Null on the host.
+  std::vector<std::pair<cuda::Event, cuda::Event>> around;
+  double hostMs = 0;
+  int64_t callCount = 0;
+  bool inGroup = false;
 };
 
 struct StepBenchResult {
