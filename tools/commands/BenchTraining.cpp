@@ -18,6 +18,7 @@ struct TrainingBench {
   std::string model = "tiny", backend = "gloo", precision = "auto", resultFile;
   int ranks = 2;
   int64_t batch = 2, steps = 10, warmup = 2;
+  int64_t bucketMB = 25; ///< Zero's.
   std::optional<int64_t> context, layers;
   bool json = false;
 };
@@ -29,11 +30,13 @@ struct Mode {
   bool alone = false;    ///< Every rank for itself: what a step costs without communication.
 };
 
-std::vector<Mode> modesOf(bool zero) {
+std::vector<Mode> modesOf(const TrainingBench &options) {
   using S = dist::Strategy;
-  std::vector<Mode> modes = {{"no communication", S::Bucketed, 25, true}};
-  if (zero) {
-    modes.insert(modes.end(), {{"bucketed", S::Bucketed}, {"zero1-broadcast", S::Zero1Broadcast}, {"zero1", S::Zero1}});
+  std::vector<Mode> modes = {{"no communication", S::Bucketed, options.bucketMB, true}};
+  if (options.zero) {
+    modes.insert(modes.end(), {{"bucketed", S::Bucketed, options.bucketMB},
+                               {"zero1-broadcast", S::Zero1Broadcast, options.bucketMB},
+                               {"zero1", S::Zero1, options.bucketMB}});
     return modes;
   }
   modes.insert(modes.end(), {{"naive", S::Naive}, {"flat", S::Flat}, {"overlap", S::Overlap}});
@@ -91,7 +94,7 @@ Status benchAsRank(const TrainingBench &options) {
       train::Transformer::create(*config, *s.backend, options.batch, true);
   if (!model) return propagate(model);
   nlohmann::json rows = nlohmann::json::array();
-  for (const Mode &mode : modesOf(options.zero)) {
+  for (const Mode &mode : modesOf(options)) {
     dist::StrategyOptions strategy;
     strategy.strategy = mode.strategy;
     strategy.bucketBytes = mode.bucketMB * 1000000;
@@ -172,6 +175,7 @@ Expected<nlohmann::json> benchAll(const TrainingBench &options) {
                     fmt::format("{}", options.steps),
                     "--warmup",
                     fmt::format("{}", options.warmup)};
+  if (options.zero) launch.command.insert(launch.command.end(), {"--bucket", fmt::format("{}", options.bucketMB)});
   Expected<LaunchResult> launched = launchRanks(launch);
   if (!launched) return propagate(launched);
   if (launched->exitCode != 0) return fail(Stage::Communicate, launched->failure);
@@ -197,6 +201,10 @@ void addOne(CLI::App &bench, int &exitCode, bool zero) {
   command->add_option("--layers", options->layers, "Instead of the preset's");
   command->add_option("--steps", options->steps, "Measured")->check(CLI::Range(1, 100000))->capture_default_str();
   command->add_option("--warmup", options->warmup, "Not measured")->check(CLI::Range(0, 1000))->capture_default_str();
+  if (zero)
+    command->add_option("--bucket", options->bucketMB, "Millions of bytes of gradients a message")
+        ->check(CLI::Range(1, 100000))
+        ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on stdout");
   command->add_option("--result-file", options->resultFile)->group(""); // how the ranks answer
   command->callback([options, &exitCode] {
