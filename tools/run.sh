@@ -7,6 +7,6 @@ build tilewright
 if [ $# -eq 0 ]; then
   # Attention with sinks and a sliding window, GQA, forward and backward.
   set -- run --heads 4:2 --seq 1536 --dim 64 --mask 'k < 64 || k <= q && q - k < 400' --softcap 30 --backward --verify --picture
-  echo "tilewright $(printf '%q ' "$@")" >&2
+  echo "tilewright ${*@Q}" >&2
 fi
 exec build/bin/tilewright "$@"

@@ -31,9 +31,12 @@ install_packages() {
 build() {
   [ -f build/build.ninja ] || cmake --preset release >build-configure.log 2>&1 || { cat build-configure.log >&2; exit 1; }
   rm -f build-configure.log
-  if ninja -C build -n "$@" 2>/dev/null | grep -q '^ninja: no work to do'; then return; fi
-  echo "building (the first time takes several minutes)" >&2
-  ninja -C build "$@" >&2
+  if [ -x build/bin/tilewright ]; then
+    ninja -C build --quiet "$@" >&2
+  else
+    echo "building (the first time takes several minutes)" >&2
+    ninja -C build "$@" >&2
+  fi
 }
 
 install_packages

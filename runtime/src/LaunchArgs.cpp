@@ -48,7 +48,8 @@ Status checkTensor(const NamedTensor &tensor, const KernelPlan &plan, int64_t ba
 
 Status checkRows(const char *name, const float *data, KernelRole role) {
   if (data) return {};
-  return fail(Stage::Launch, fmt::format("{}: no data, but the {} kernel uses it", name, toString(role)));
+  return fail(Stage::Launch, fmt::format("{}: no data, but the {} kernel uses it", name, toString(role)),
+              "lse comes from forward; delta is scratch: Attention::workspaceBytes() and useWorkspace()");
 }
 
 Status checkSums(const float *data, KernelRole role) {

@@ -127,8 +127,16 @@ Expected<CompiledKernel> Context::State::build(const CodeRequest &request) {
   if (request.plan && !options.generator)
     return fail(
         Stage::Emit,
-        fmt::format("kernel {} for {} is in no cache or bundle, and this program carries no compiler", symbol, where),
-        "compile it with the tilewright tool and let TILEWRIGHT_BUNDLES name the exported folder", request.text);
+        request.forCpu
+            ? fmt::format("kernel {} for {}: this program carries no compiler, which loads the CPU's kernels too",
+                          symbol, where)
+            : fmt::format("kernel {} for {} is in no cache or bundle, and this program carries no compiler", symbol,
+                          where),
+        request.forCpu
+            ? "link libtilewright and create the context with optionsWithCompiler()"
+            : "compile it with the tilewright tool and let TILEWRIGHT_BUNDLES name the exported folder; or link "
+              "libtilewright and create the context with optionsWithCompiler()",
+        request.text);
 
   CompiledKernel result;
   result.report.origin = KernelOrigin::Compiled;

@@ -18,7 +18,10 @@ struct TrainingBench {
   std::string model = "tiny", backend = "gloo", precision = "auto", resultFile;
   int ranks = 2;
   int64_t batch = 2, steps = 10, warmup = 2;
-  int64_t bucketMB = 25; ///< Zero's.
+  std::optional<int64_t> bucketMB; ///< Zero's.
+
+  /// The transports' usual ones (Transport::usualBucketBytes), in round millions.
+  int64_t usualBucketMB() const { return bucketMB.value_or(backend == "nccl" ? 200 : 25); }
   std::optional<int64_t> context, layers;
   bool json = false;
 };
@@ -32,17 +35,17 @@ struct Mode {
 
 std::vector<Mode> modesOf(const TrainingBench &options) {
   using S = dist::Strategy;
-  std::vector<Mode> modes = {{"no communication", S::Bucketed, options.bucketMB, true}};
+  std::vector<Mode> modes = {{"no communication", S::Bucketed, options.usualBucketMB(), true}};
   if (options.zero) {
-    modes.insert(modes.end(), {{"bucketed", S::Bucketed, options.bucketMB},
-                               {"zero1-broadcast", S::Zero1Broadcast, options.bucketMB},
-                               {"zero1", S::Zero1, options.bucketMB}});
+    modes.insert(modes.end(), {{"bucketed", S::Bucketed, options.usualBucketMB()},
+                               {"zero1-broadcast", S::Zero1Broadcast, options.usualBucketMB()},
+                               {"zero1", S::Zero1, options.usualBucketMB()}});
     return modes;
   }
   modes.insert(modes.end(), {{"naive", S::Naive}, {"flat", S::Flat}, {"overlap", S::Overlap}});
   for (int64_t mb : {1, 10, 100, 1000})
     modes.push_back({fmt::format("bucketed {} MB", mb), S::Bucketed, mb});
-  modes.push_back({"zero1 25 MB", S::Zero1});
+  modes.push_back({fmt::format("zero1 {} MB", options.usualBucketMB()), S::Zero1, options.usualBucketMB()});
   return modes;
 }
 
@@ -175,7 +178,8 @@ Expected<nlohmann::json> benchAll(const TrainingBench &options) {
                     fmt::format("{}", options.steps),
                     "--warmup",
                     fmt::format("{}", options.warmup)};
-  if (options.zero) launch.command.insert(launch.command.end(), {"--bucket", fmt::format("{}", options.bucketMB)});
+  if (options.zero)
+    launch.command.insert(launch.command.end(), {"--bucket", fmt::format("{}", options.usualBucketMB())});
   Expected<LaunchResult> launched = launchRanks(launch);
   if (!launched) return propagate(launched);
   if (launched->exitCode != 0) return fail(Stage::Communicate, launched->failure);
@@ -202,9 +206,10 @@ void addOne(CLI::App &bench, int &exitCode, bool zero) {
   command->add_option("--steps", options->steps, "Measured")->check(CLI::Range(1, 100000))->capture_default_str();
   command->add_option("--warmup", options->warmup, "Not measured")->check(CLI::Range(0, 1000))->capture_default_str();
   if (zero)
-    command->add_option("--bucket", options->bucketMB, "Millions of bytes of gradients a message")
-        ->check(CLI::Range(1, 100000))
-        ->capture_default_str();
+    command
+        ->add_option("--bucket", options->bucketMB,
+                     "Millions of bytes of gradients a message (default 25 over gloo, 200 over nccl)")
+        ->check(CLI::Range(1, 100000));
   command->add_flag("--json", options->json, "One JSON object on stdout");
   command->add_option("--result-file", options->resultFile)->group(""); // how the ranks answer
   command->callback([options, &exitCode] {

@@ -18,7 +18,8 @@ const char *const kExpressionHelp =
     "  functions   where(c, x, y) min(x, y) max(x, y) abs(x) exp(x) log(x) tanh(x)\n"
     "  tables      --table NAME=FILE.npy, read as NAME[q] NAME[k] NAME[h] NAME[b] or NAME[b, q] NAME[b, k] NAME[b, h]\n"
     "  causal is `k <= q + sk - sq`; --window L,R is `k >= q + sk - sq - L && k <= q + sk - sq + R`\n"
-    "  hidden keys tiles that the mask leaves out are never read; NaN or infinity in a hidden key beside seen ones stays\n"
+    "  hidden keys tiles that the mask leaves out are never read; NaN or infinity in a hidden key beside seen ones "
+    "stays\n"
     "              hidden on the CPU, but may reach the other queries of its tile on GPUs\n";
 
 void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
@@ -36,13 +37,10 @@ void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
 
   CLI::App *function = group("Function");
   function->add_flag("--causal", causal, "Query i sees keys j <= i + SK - SQ");
-  function->add_option("--window", window,
-                       "L,R: keys from L before to R after the diagonal, inclusive; -1 is no bound")
+  function->add_option("--window", window, "L,R: keys from L before to R after the diagonal, inclusive; -1 is no bound")
       ->check(notEmpty());
-  function->add_option("--mask", mask, "Condition of q and k; and-ed with --causal and --window")
-      ->check(notEmpty());
-  function->add_option("--score", score, "Number to use instead of the scaled score s")
-      ->check(notEmpty());
+  function->add_option("--mask", mask, "Condition of q and k; and-ed with --causal and --window")->check(notEmpty());
+  function->add_option("--score", score, "Number to use instead of the scaled score s")->check(notEmpty());
   function->add_option("--softcap", softcap, "Use CAP * tanh(s / CAP); 0 is none")->capture_default_str();
   function->add_option("--scale", scale, "Factor of q k^T (default 1/sqrt(D))");
   function->add_option("--table", tables, "NAME=FILE.npy: an int32 or float32 table for --mask and --score")
@@ -50,24 +48,23 @@ void ProblemOptions::addTo(CLI::App &command, bool withTensors) {
   function->add_flag("--backward", backward, "Gradients too");
 
   CLI::App *how = group("How");
-  how->add_option("--target", target, "auto, cpu, or an architecture: sm_80, sm_86, sm_89, sm_90a, sm_100, sm_120")
+  how->add_option("--target", target,
+                  "auto, cpu, or an architecture: sm_80, sm_86, sm_87, sm_89, sm_90, sm_90a, sm_100, sm_120, "
+                  "x86-64-v2, -v3, -v4")
       ->capture_default_str();
-  how->add_option(
-      "--schedule", schedule,
-      "FIELD=VALUE,...: tile_q tile_kv stages warps order split_kv rescale_threshold, each also for one kernel as "
-      "forward.F, delta.F, dq.F, dkv.F, fused.F; backward=fused (faster) or backward=two_kernel (the same "
-      "bits in every run)");
+  how->add_option("--schedule", schedule,
+                  "FIELD=VALUE,...: tile_q tile_kv stages warps column_warps blocks_per_sm order overlap split_kv "
+                  "pack_heads rescale_threshold, each also for one kernel as "
+                  "forward.F, delta.F, dq.F, dkv.F, fused.F; backward=fused (faster) or backward=two_kernel (the same "
+                  "bits in every run)");
   if (!withTensors) return;
 
   CLI::App *input = group("Data");
   input->add_option("--q", q, "q as a .npy file (shape and layout as given by --layout); with --k and --v")
       ->check(notEmpty());
-  input->add_option("--k", k, "k as a .npy file")
-      ->check(notEmpty());
-  input->add_option("--v", v, "v as a .npy file")
-      ->check(notEmpty());
-  input->add_option("--do", dO, "Gradient of o as a .npy file, for --backward")
-      ->check(notEmpty());
+  input->add_option("--k", k, "k as a .npy file")->check(notEmpty());
+  input->add_option("--v", v, "v as a .npy file")->check(notEmpty());
+  input->add_option("--do", dO, "Gradient of o as a .npy file, for --backward")->check(notEmpty());
   input->add_option("--seed", seed, "Seed of the random tensors used without files")
       ->capture_default_str()
       ->check(wholeNumber());

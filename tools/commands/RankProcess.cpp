@@ -84,7 +84,7 @@ Expected<RankProcess> RankProcess::start(int rank, const std::vector<std::string
     if (pid > 0) waitpid(pid, nullptr, 0);
     close(out[0]);
     close(err[0]);
-    return fail(Stage::Launch, fmt::format("launch: cannot run '{}': {}", command.front(), std::strerror(code)));
+    return fail(Stage::Launch, fmt::format("cannot run '{}': {}", command.front(), std::strerror(code)));
   }
   RankProcess process;
   process.rank = rank;

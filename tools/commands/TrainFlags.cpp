@@ -59,7 +59,8 @@ void TrainFlags::addTo(CLI::App &command) {
   CLI::App *engine = command.add_option_group("Ranks");
   engine->add_option("--strategy", strategy, "naive | flat | overlap | bucketed | zero1-broadcast | zero1")
       ->capture_default_str();
-  engine->add_option("--bucket", v.bucketBytes, "Bytes of gradients a message (default 25M)")->transform(byteSize());
+  engine->add_option("--bucket", v.bucketBytes, "Bytes of gradients a message (default 25M over Gloo, 200M over NCCL)")
+      ->transform(byteSize());
   engine->add_option("--reduction", reduction, "fp32 | bf16: gradients on their way")->capture_default_str();
 
   CLI::App *checkpoint = command.add_option_group("Checkpoints");

@@ -128,7 +128,6 @@ Status create(const tw_engine_options &options, const tw_parameter *parameters, 
     if (!kind) return propagate(kind);
     strategy.strategy = *kind;
   }
-  if (options.bucket_bytes) strategy.bucketBytes = options.bucket_bytes;
   if (options.accumulation) strategy.accumulation = options.accumulation;
   if (Status s = readType("parameter_type", options.parameter_type, strategy.parameterType); !s) return s;
   if (Status s = readType("gradient_type", options.gradient_type, strategy.gradientType); !s) return s;
@@ -148,6 +147,7 @@ Status create(const tw_engine_options &options, const tw_parameter *parameters, 
   Expected<JobEnvironment> job = JobEnvironment::ofProcess();
   if (!job) return propagate(job);
   if (Status s = connect(made, options, *job); !s) return s;
+  strategy.bucketBytes = options.bucket_bytes ? options.bucket_bytes : made.transport->usualBucketBytes();
   auto engine = Engine::create(list, strategy, *made.transport, *made.device);
   if (!engine) return propagate(engine);
   made.engine = std::move(*engine);

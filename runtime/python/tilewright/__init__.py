@@ -37,13 +37,13 @@ def _run(q: Any, k: Any, v: Any, spec: Spec, tables: Optional[Mapping[str, Any]]
 def flash_attn_func(q: Any, k: Any, v: Any, softmax_scale: Optional[float] = None, causal: bool = False,
                     window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, deterministic: bool = False,
                     return_lse: bool = False, *, alibi_slopes: Any = None) -> Any:
-    """softmax(q k^T * softmax_scale) v, with FlashAttention's arguments and meaning.
+    """softmax(q k^T * softmax_scale) v, with the arguments and meaning of FlashAttention 3.
 
     q: (batch, seqlen_q, heads, dim). k: (batch, seqlen_k, heads_kv, dim). v: (batch, seqlen_k, heads_kv, dim_v).
     bfloat16, float16 or float32, last axis contiguous. heads is a multiple of heads_kv: query head h reads kv head
     h // (heads // heads_kv).
 
-    softmax_scale: 1 / sqrt(dim) unless given.
+    softmax_scale: 1 / sqrt(dim) unless given; not 0. (FlashAttention 2 has dropout_p in its place: there is none here.)
     causal: query i sees keys j <= i + seqlen_k - seqlen_q; the last query sees every key.
     window_size: (left, right), both inclusive around that diagonal; -1 is no bound.
     softcap: scores become softcap * tanh(score / softcap); 0 leaves them alone.

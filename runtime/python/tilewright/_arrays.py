@@ -12,6 +12,12 @@ from ._library import CPU, CUDA, Args, Sizes, Spec, Table
 _TYPES = {(4, 16, 1): "bf16", (2, 16, 1): "fp16", (2, 32, 1): "fp32"}
 
 
+def _type_text(dtype: tuple) -> str:
+    code, bits, lanes = dtype
+    kind = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}.get(code)
+    return f"{kind}{bits}" if kind and lanes == 1 else f"DLPack type {dtype}"
+
+
 def _library_of(array: Any) -> str:
     return type(array).__module__.partition(".")[0]
 
@@ -95,7 +101,7 @@ def attention(q: Any, k: Any, v: Any, spec: Spec, tables: Optional[Mapping[str, 
             raise ValueError(f"{name}: expected 4 axes ({', '.join(spec.layout)}), found shape {view.shape}")
         if view.dtype not in _TYPES or view.dtype != views["q"].dtype:
             raise TypeError(f"{name}: expected bfloat16, float16 or float32, the same for q, k and v, found "
-                            f"{view.dtype} (DLPack's code, bits, lanes) where q is {views['q'].dtype}")
+                            f"{_type_text(view.dtype)} where q is {_type_text(views['q'].dtype)}")
     table_views = {name: View(f"table {name}", _readable(table)) for name, table in (tables or {}).items()}
     place = views["q"].tensor
     sizes = Sizes(views["q"].shape, views["k"].shape, views["v"].shape, _TYPES[views["q"].dtype], place.device_type,

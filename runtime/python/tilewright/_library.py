@@ -141,6 +141,15 @@ class Spec(NamedTuple):
     deterministic: bool = False
     schedule: str = ""
 
+    def check(self) -> None:
+        """Refuses what FlashAttention 2's order of arguments would make of a dropout that comes before the scale."""
+        for name in ("causal", "deterministic"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name}: expected True or False, found {getattr(self, name)!r}")
+        if self.scale is not None and (isinstance(self.scale, bool) or not self.scale):
+            raise ValueError(f"softmax_scale: expected a number other than 0, or None for 1 / sqrt(dim), found "
+                             f"{self.scale!r}; there is no dropout, the fourth argument is the scale")
+
 
 class Sizes(NamedTuple):
     """A problem's sizes, types and place."""
@@ -223,6 +232,7 @@ def prepare(spec: Spec, sizes: Sizes, gradients: bool, stream: int) -> Attention
     found = _prepared.get(key)
     if found is not None:
         return found
+    spec.check()
     with _lock:
         context = _context_handle()
     problem = _Problem()

@@ -54,7 +54,8 @@ Status readTables(const tw_problem &given, Problem &problem) {
       stated |= spec.name == textOf(given.tables[i].name);
     if (!stated)
       return fail(Stage::Input, fmt::format("table '{}' is read by an expression but not among tables", spec.name),
-                  "name it in tw_problem.tables with its element type");
+                  "name it in tw_problem.tables with its element type; in Python: tables={\"" + spec.name +
+                      "\": array}");
   }
   problem.tables = std::move(*read);
   return {};

@@ -27,6 +27,7 @@ Expected<KernelPlan> KernelPlan::make(const Problem &problem, const Target &targ
   // as many warps as its rows take.
   Status first;
   for (bool warpsFollow : {false, true}) {
+    if (warpsFollow && target.isCpu()) break; // it has one
     first = {};
     for (const Schedule &candidate : candidates(problem, target, role)) {
       KernelPlan plan{problem, candidate, target, role};

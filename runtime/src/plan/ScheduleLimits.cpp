@@ -265,6 +265,12 @@ Status checkSplit(const Schedule &schedule, const Problem &problem, const Target
   return {};
 }
 
+Status checkNoOverlap(const Schedule &schedule, KernelRole role) {
+  if (schedule.overlap == Overlap::None) return {};
+  return refuse(role, fmt::format("overlap: expected none, found {}", nameOf(schedule.overlap)),
+                "only the forward kernel of sm_90a in bf16 and fp16 overlaps");
+}
+
 Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole role) {
   if (role == KernelRole::Fused || role == KernelRole::Convert)
     if (Status status = checkFused(problem, Target()); !status) return status;
@@ -280,7 +286,7 @@ Status checkCpu(const Schedule &schedule, const Problem &problem, KernelRole rol
                 fmt::format("schedule: rescale_threshold: the cpu target rescales at every tile (0), found {}",
                             schedule.rescaleThreshold),
                 "leave it out");
-  return {};
+  return checkNoOverlap(schedule, role);
 }
 
 Status checkCudaForm(const Schedule &schedule, const Problem &problem, const Target &target, KernelRole role) {
@@ -294,9 +300,7 @@ Status checkCudaForm(const Schedule &schedule, const Problem &problem, const Tar
       return refuse(
           role, fmt::format("{}: {} kernels take tiles up to {}, found {}", field, target.name, kMaxCudaTile, tile));
   if (familyOf(problem, target, role) == KernelFamily::Sm90) return checkSm90Form(schedule, target);
-  if (schedule.overlap != Overlap::None)
-    return refuse(role, fmt::format("overlap: expected none, found {}", nameOf(schedule.overlap)),
-                  "only the forward kernel of sm_90a in bf16 and fp16 overlaps");
+  if (Status status = checkNoOverlap(schedule, role); !status) return status;
   if (!std::has_single_bit(static_cast<unsigned>(schedule.warps)))
     return refuse(role, fmt::format("warps: expected 1, 2, 4, 8 or {}, found {}", kMaxWarps, schedule.warps));
   if (Status status = role == KernelRole::Convert ? checkConvert(schedule) : checkWarps(schedule, problem, role);

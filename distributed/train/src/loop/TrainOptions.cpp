@@ -24,7 +24,7 @@ Status TrainOptions::validate() const {
                           {"batch", batch, 1, 1 << 24},
                           {"accumulation", accumulation, 1, 1 << 20},
                           {"warmup", warmup, 0, kMost},
-                          {"bucket bytes", bucketBytes, 1, kMost},
+                          {"bucket bytes", bucketBytes, 0, kMost},
                           {"validate-every", validateEvery, 1, kMost},
                           {"validation-sequences", validationSequences, 1, kMost},
                           {"checkpoint-every", checkpointEvery, 1, kMost},

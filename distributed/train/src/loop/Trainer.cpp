@@ -27,7 +27,7 @@ Expected<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, dist::T
   trainer->microSequences = (largestShare + o.accumulation - 1) / o.accumulation;
   dist::StrategyOptions strategy;
   strategy.strategy = o.strategy;
-  strategy.bucketBytes = o.bucketBytes;
+  strategy.bucketBytes = o.bucketBytes ? o.bucketBytes : transport.usualBucketBytes();
   strategy.parameterType = o.parameterType;
   strategy.reductionType = o.reductionType;
   strategy.accumulation = o.accumulation;

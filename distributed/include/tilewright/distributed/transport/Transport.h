@@ -28,6 +28,10 @@ public:
   virtual int worldSize() const = 0;
   virtual std::string_view name() const = 0; ///< "gloo", "nccl"
 
+  /// The cap of a bucket of gradients that serves best where nothing else is known: what a message costs beside its
+  /// bytes against what it lets the backward hide.
+  virtual int64_t usualBucketBytes() const { return int64_t{25} << 20; }
+
   /// Starts the next collective in the transport's order. Transports over host memory return when it is done; those
   /// over a device's stream when it is enqueued. An error names the op, its sequence number and the rank at fault.
   virtual Status run(const Collective &collective) = 0;

@@ -29,7 +29,7 @@ struct TrainOptions {
   dist::StepSettings::NonFinite nonFinite = dist::StepSettings::NonFinite::Stop;
 
   dist::Strategy strategy = dist::Strategy::Zero1;
-  int64_t bucketBytes = int64_t{25} << 20;
+  int64_t bucketBytes = 0; ///< 0: the transport's usual ones.
   ElementType parameterType = ElementType::F32; ///< BF16: with fp32 master weights.
   ElementType reductionType = ElementType::F32;
 
