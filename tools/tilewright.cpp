@@ -1,4 +1,5 @@
 // tilewright: one command for everything a person does with Tilewright.
+#include "bench/Stderr.h"
 #include "commands/Commands.h"
 #include "commands/Console.h"
 #include "tilewright/Environment.h"
@@ -8,6 +9,7 @@
 #include <exception>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <iostream>
 #include <span>
 
 namespace {
@@ -26,7 +28,8 @@ std::string describe(const CLI::ParseError &error, const CLI::App &app, std::spa
     innermost = innermost->get_subcommands().front();
   std::vector<std::string> rest = innermost->remaining(true), known;
   if (error.get_name() != "RequiredError" || rest.empty()) return error.what();
-  for (const CLI::App *subcommand : innermost->get_subcommands([](const CLI::App *command) { return !command->get_group().empty(); }))
+  for (const CLI::App *subcommand :
+       innermost->get_subcommands([](const CLI::App *command) { return !command->get_group().empty(); }))
     known.push_back(subcommand->get_name());
   return fmt::format("unknown subcommand '{}'; expected one of {}", rest.front(), fmt::join(known, ", "));
 }
@@ -57,19 +60,20 @@ int main(int argc, char **argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success &help) {
-    return app.exit(help);
+    exitCode = app.exit(help);
   } catch (const CLI::ParseError &error) {
-    fmt::print(stderr, "tilewright: {}\n  hint: `tilewright{} --help` lists the options\n",
-               describe(error, app, {argv, argv + argc}),
-               app.get_subcommands().empty() ? "" : " " + app.get_subcommands().front()->get_name());
+    tilewright::toStderr("tilewright: {}\n  hint: `tilewright{} --help` lists the options\n",
+                         describe(error, app, {argv, argv + argc}),
+                         app.get_subcommands().empty() ? "" : " " + app.get_subcommands().front()->get_name());
     return kError;
   } catch (const std::exception &error) { // out of memory, say: never a crash
-    fmt::print(stderr, "tilewright: {}\n", error.what());
+    tilewright::toStderr("tilewright: {}\n", error.what());
     return kError;
   }
   // A script reads stdout: results that did not get there are a failure.
-  if (std::fflush(stdout) != 0) {
-    fmt::print(stderr, "tilewright: output: cannot write to standard output: {}\n", std::strerror(errno));
+  std::cout.flush(); // help goes there
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout) {
+    tilewright::toStderr("tilewright: output: cannot write to standard output: {}\n", std::strerror(errno));
     return kError;
   }
   return exitCode;

@@ -121,7 +121,9 @@ Expected<int64_t> blockCount(const KernelPlan &plan, const KernelArgs &args) {
 
 Status checkArgs(const KernelPlan &plan, const KernelArgs &args) {
   const int64_t group = plan.problem.groupSize();
-  if (args.headsQ != args.headsKV * group)
+  // Delta and Merge go by query heads alone: one kernel serves every ratio (KernelPlan::canonicalText).
+  const bool servesEveryRatio = plan.role == KernelRole::Delta || plan.role == KernelRole::Merge;
+  if (!servesEveryRatio && args.headsQ != args.headsKV * group)
     return fail(Stage::Launch,
                 fmt::format("heads: the kernel was made for {} query heads a kv head, found {} and {}", group,
                             args.headsQ, args.headsKV),

@@ -169,7 +169,30 @@ class Memory(Case):
         self.close(tilewright.attention(q, k, v, **arguments), standard(q, k, v, visible)[0])
 
 
+class Ratios(Case):
+    def test_several_head_ratios_in_one_process(self):
+        """Kernels that the ratio does not concern are shared between problems."""
+        for heads_kv in (8, 2, 1, 4):
+            inputs = tensors(TYPES[0], heads=8, heads_kv=heads_kv)
+            o = tilewright.flash_attn_func(*inputs)
+            expected, _ = standard(*inputs)
+            self.close(o, expected)
+            self.gradients(o, expected, inputs)
+            with torch.no_grad():  # few queries: keys are split, and states merged
+                q, k, v = tensors(TYPES[0], rows=1, keys=5000, heads=8, heads_kv=heads_kv, requires_grad=False)
+                self.close(tilewright.flash_attn_func(q, k, v), standard(q, k, v)[0])
+
+
 class Errors(Case):
+    def test_arguments_that_would_wrap(self):
+        q, k, v = tensors(TYPES[0], requires_grad=False)
+        for options, message in (({"window_size": (2**64, 0)}, "window_left"), ({"causal": 2**32}, "causal"),
+                                 ({"softmax_scale": 0.0}, "dropout"), ({"window_size": (-2, 0)}, "window_left")):
+            with self.assertRaisesRegex((TypeError, ValueError), message):
+                tilewright.flash_attn_func(q, k, v, **options)
+        with self.assertRaisesRegex(TypeError, "mask: expected a text without NUL"):
+            tilewright.attention(q, k, v, mask="k <= q\0 && k > 30")
+
     def test_refused(self):
         q, k, v = tensors(TYPES[0], requires_grad=False)
         for wrong, message in (((q, k, v.double()), "the same for q, k and v"), ((q[0], k, v), "q: expected 4 axes"),

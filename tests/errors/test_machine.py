@@ -20,6 +20,23 @@ def has_driver():
         return False
 
 
+class Stderr(RefusalTest):
+    """A log that goes nowhere ends nothing."""
+
+    def test_closed_or_full(self):
+        for stderr in ("2>&-", "2>/dev/full"):
+            for arguments, code in ((SMALL, 0), (("run", "--seq=-5"), 2), (("doctor",), 0)):
+                with self.subTest(stderr=stderr, arguments=arguments):
+                    command = ["sh", "-c", f'"$@" {stderr}', "sh", tool.program(), *arguments]
+                    ended = subprocess.run(command, stdout=subprocess.DEVNULL, env=self.workspace.environment(), timeout=120)
+                    self.assertEqual(ended.returncode, code)
+
+    def test_help_that_is_not_written(self):
+        for arguments in ("--help", "--version", "run --help"):
+            command = ["sh", "-c", f'"$1" {arguments} >/dev/full', "sh", tool.program()]
+            self.assertEqual(subprocess.run(command, stderr=subprocess.DEVNULL, timeout=60).returncode, 2, arguments)
+
+
 class Libraries(RefusalTest):
     @unittest.skipIf(has_driver(), "the machine has a CUDA driver")
     def test_no_driver(self):

@@ -1,7 +1,11 @@
 """Options that state no problem, or an impossible one."""
+import tempfile
 import unittest
 
 from errors.refusal import RefusalTest
+
+_nothing = tempfile.NamedTemporaryFile()
+EMPTY = _nothing.name
 
 # Options after `run --target cpu --seq 10 --dim 8` and what the message must name. Each has what was given and what is
 # accepted; expressions show the column.
@@ -112,8 +116,14 @@ LINES = {
     "a range without an end": (["tune", "--target=cpu", "--range=tile_q=16:"], "--range", "tile_q", "LOW:HIGH"),
     "a range of an unknown field": (["tune", "--target=cpu", "--range=tiles=16"], "--range", "tiles", "tile_kv"),
     "problems that do not exist": (["tune", "--target=cpu", "--problems=/nowhere/at/all"], "/nowhere/at/all", "read"),
-    "problems beside options": (["tune", "--target=cpu", "--problems=/dev/null", "--seq=5"], "--seq", "--problems"),
-    "problems of nothing": (["tune", "--target=cpu", "--problems=/dev/null"], "/dev/null", "no problem"),
+    "problems beside options": (["tune", "--target=cpu", f"--problems={EMPTY}", "--seq=5"], "--seq", "--problems"),
+    "problems of nothing": (["tune", "--target=cpu", f"--problems={EMPTY}"], EMPTY, "no problem"),
+    "problems of a device": (["tune", "--target=cpu", "--problems=/dev/zero"], "/dev/zero", "device"),
+    "a time that is no number": (["tune", "--target=cpu", "--seconds=nan"], "--seconds", "'nan'", "1 to"),
+    "candidates of a device": (["tuned", "import", "/dev/zero"], "/dev/zero", "device"),
+    "candidates of a folder": (["tuned", "import", "/tmp"], "/tmp", "folder"),
+    "an overlap on the CPU": (["run", "--target=cpu", "--seq=8", "--schedule=overlap=both"], "overlap", "none", "both"),
+    "a threshold on the CPU": (["run", "--target=cpu", "--seq=8", "--schedule=rescale_threshold=8"], "rescale_threshold", "8"),
     "a report where none can be": (["tune", "--target=cpu", "--report=/nowhere/page.html"], "--report", "/nowhere"),
     "candidates that are not there": (["tuned", "import", "/nowhere/at/all"], "/nowhere/at/all", "read"),
     "no subcommand": ([], "subcommand"),

@@ -1,5 +1,6 @@
 #include "RunProgress.h"
 #include "GpuMonitor.h"
+#include "Stderr.h"
 #include <cstdio>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@ RunProgress::RunProgress(size_t cells)
     : cells(cells), terminal(isatty(STDERR_FILENO) != 0), started(monotonicSeconds()) {}
 
 RunProgress::~RunProgress() {
-  if (terminal) fmt::print(stderr, "\r\033[K");
+  if (terminal) toStderr("\r\033[K");
 }
 
 void RunProgress::begin(size_t index, std::string_view name) {
@@ -25,14 +26,14 @@ void RunProgress::begin(size_t index, std::string_view name) {
     line += fmt::format(", about {} left", formatDuration(each * static_cast<double>(cells - index)));
   }
   if (terminal)
-    fmt::print(stderr, "\r\033[K{} ...", line);
+    toStderr("\r\033[K{} ...", line);
   else
-    fmt::print(stderr, "{}", line);
+    toStderr("{}", line);
   std::fflush(stderr);
 }
 
 void RunProgress::end(std::string_view finding) {
-  if (!terminal) fmt::print(stderr, ": {}\n", finding);
+  if (!terminal) toStderr(": {}\n", finding);
 }
 
 } // namespace tilewright::bench

@@ -79,7 +79,8 @@ Status runOnCpu(const ProblemInputs &inputs, const Attention &attention, Attenti
   args.k = inputs.tensors.k.ref();
   args.v = inputs.tensors.v.ref();
   args.dO = inputs.tensors.dO.ref();
-  for (const Outputs &output : outputsOf(p)) args.*output.argument = (run.*output.tensor).ref();
+  for (const Outputs &output : outputsOf(p))
+    args.*output.argument = (run.*output.tensor).ref();
   args.lse = static_cast<float *>(run.lse.data());
   Tensor rest;
   if (p.direction == Direction::Backward) {
@@ -88,7 +89,8 @@ Status runOnCpu(const ProblemInputs &inputs, const Attention &attention, Attenti
     rest = std::move(*made);
     args.lseRest = static_cast<float *>(rest.data());
   }
-  for (size_t i = 0; i < inputs.tables.size(); ++i) args.tables[i] = inputs.tables[i].ref();
+  for (size_t i = 0; i < inputs.tables.size(); ++i)
+    args.tables[i] = inputs.tables[i].ref();
 
   std::vector<AlignedBuffer> workspaces;
   for (Direction direction : directionsOf(p)) {
@@ -117,7 +119,8 @@ Status runOnGpu(const ProblemInputs &inputs, const Attention &attention, Attenti
   bench::DeviceBuffers buffers(device);
   KernelArgs args = argsFor(p);
   const RandomTensors &t = inputs.tensors;
-  std::pair<const Tensor *, TensorRef *> uploads[] = {{&t.q, &args.q}, {&t.k, &args.k}, {&t.v, &args.v}, {&t.dO, &args.dO}};
+  std::pair<const Tensor *, TensorRef *> uploads[] = {
+      {&t.q, &args.q}, {&t.k, &args.k}, {&t.v, &args.v}, {&t.dO, &args.dO}};
   for (auto &[tensor, ref] : uploads) {
     Expected<TensorRef> uploaded = buffers.upload(*tensor);
     if (!uploaded) return propagate(uploaded);
@@ -199,7 +202,8 @@ bool AttentionRun::allHits() const {
 
 double AttentionRun::compileMs() const {
   double sum = 0;
-  for (const KernelRun &kernel : kernels) sum += kernel.kernel.report().generateMs + kernel.kernel.report().compileMs;
+  for (const KernelRun &kernel : kernels)
+    sum += kernel.kernel.report().generateMs + kernel.kernel.report().compileMs;
   return sum;
 }
 

@@ -3,6 +3,7 @@
 #include "../bench/CellRun.h"
 #include "../bench/ErrorCheck.h"
 #include "../bench/RunProgress.h"
+#include "../bench/Stderr.h"
 #include "AttentionRun.h"
 #include "Commands.h"
 #include "Console.h"
@@ -175,7 +176,7 @@ int run(const Options &given) {
   if (started)
     monitor.emplace(std::move(*started));
   else
-    fmt::print(stderr, "tilewright: warning: no clock and power: {}\n", started.error().message);
+    toStderr("tilewright: warning: no clock and power: {}\n", started.error().message);
   Expected<Peers> peers = [&] {
     Progress progress("starting the peers");
     return Peers::create(options.peers, options.python, InterruptGuard::requested());

@@ -162,7 +162,9 @@ void addBenchCommand(CLI::App &app, int &exitCode) {
   startup->add_option("--target", options->target, "As for run")->capture_default_str();
   startup->add_flag("--json", options->json, "One JSON object on stdout");
   startup->callback([options, &exitCode] { exitCode = runStartup(*options); });
-  command->footer("\nEXAMPLES\n  tilewright bench attention --quick\n  tilewright bench cpu\n  tilewright bench startup --target sm_90a\n  tilewright bench ddp --model tiny --ranks 2\n  tilewright bench zero --model small --ranks 2\n");
+  command->footer(
+      "\nEXAMPLES\n  tilewright bench attention --quick\n  tilewright bench cpu\n  tilewright bench startup --target "
+      "sm_90a\n  tilewright bench ddp --model tiny --ranks 2\n  tilewright bench zero --model small --ranks 2\n");
 }
 
 } // namespace tilewright::tool

@@ -1,4 +1,5 @@
 #include "BenchTraining.h"
+#include "../bench/Stderr.h"
 #include "../bench/TemporaryFolder.h"
 #include "Commands.h"
 #include "Console.h"
@@ -110,7 +111,7 @@ Status benchAsRank(const TrainingBench &options) {
     Expected<train::StepBenchResult> result = train::benchSteps(
         **model, strategy, options.batch, options.warmup, options.steps, *connection->transport, *connection->device);
     if (!result) return propagate(result);
-    if (s.first()) fmt::print(stderr, "{}: {:.1f} ms\n", mode.name, result->median());
+    if (s.first()) toStderr("{}: {:.1f} ms\n", mode.name, result->median());
     rows.push_back(rowOf(mode, *result));
   }
   if (!s.first()) return {};

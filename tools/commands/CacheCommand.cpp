@@ -34,17 +34,25 @@ std::string when(int64_t seconds) {
 }
 
 void emit(const CacheOptions &options, const nlohmann::json &json, const std::string &text) {
-  if (options.json) fmt::print("{}\n", json.dump());
-  else fmt::print("{}", text);
+  if (options.json)
+    fmt::print("{}\n", json.dump());
+  else
+    fmt::print("{}", text);
 }
 
 Status info(const CacheOptions &options, const std::string &directory) {
   Expected<CacheInfo> i = cacheInfo(directory);
   if (!i) return propagate(i);
   emit(options,
-       {{"directory", i->directory}, {"exists", i->exists}, {"entries", i->entries}, {"bytes", i->bytes},
-        {"temporary_files", i->temporaryFiles}, {"failed_sources", i->failedSources}, {"foreign_files", i->foreignFiles}},
-       fmt::format("{}{}\n{} kernels, {}; last used {}\n{} temporary files, {} sources that did not compile, {} files of others\n",
+       {{"directory", i->directory},
+        {"exists", i->exists},
+        {"entries", i->entries},
+        {"bytes", i->bytes},
+        {"temporary_files", i->temporaryFiles},
+        {"failed_sources", i->failedSources},
+        {"foreign_files", i->foreignFiles}},
+       fmt::format("{}{}\n{} kernels, {}; last used {}\n{} temporary files, {} sources that did not compile, {} files "
+                   "of others\n",
                    i->directory, i->exists ? "" : " (does not exist yet)", i->entries,
                    formatBytes(static_cast<double>(i->bytes)), when(i->newestUse), i->temporaryFiles, i->failedSources,
                    i->foreignFiles));
@@ -58,8 +66,12 @@ Status list(const CacheOptions &options, const std::string &directory) {
   std::string text;
   for (const CacheListing &entry : *all) {
     std::string symbol = entry.entry ? entry.entry->symbol : "damaged: " + entry.damage;
-    json.push_back({{"key", entry.key}, {"path", entry.path}, {"bytes", entry.bytes}, {"last_used", entry.lastUsed},
-                    {"symbol", symbol}, {"damage", entry.damage}});
+    json.push_back({{"key", entry.key},
+                    {"path", entry.path},
+                    {"bytes", entry.bytes},
+                    {"last_used", entry.lastUsed},
+                    {"symbol", symbol},
+                    {"damage", entry.damage}});
     text += fmt::format("{}  {:>10}  {}  {}\n", entry.key.substr(0, 16), formatBytes(static_cast<double>(entry.bytes)),
                         when(entry.lastUsed), symbol);
   }
@@ -83,7 +95,9 @@ Status prune(const CacheOptions &options, const std::string &directory) {
   std::string setting = "TILEWRIGHT_CACHE_MAX_BYTES=" + options.maxBytes; // the same spelling: 512M, 2G
   std::string_view entries[] = {setting};
   Expected<Environment> parsed = Environment::parse(entries);
-  if (!parsed) return fail(Stage::Input, fmt::format("--max-bytes: expected a size such as 1000000, 512M or 2G, found '{}'", options.maxBytes));
+  if (!parsed)
+    return fail(Stage::Input,
+                fmt::format("--max-bytes: expected a size such as 1000000, 512M or 2G, found '{}'", options.maxBytes));
   Expected<Evicted> evicted = cachePrune(directory, parsed->cacheMaxBytes);
   if (!evicted) return propagate(evicted);
   emit(options, toJson(*evicted), toText(*evicted));
@@ -94,7 +108,8 @@ Status exportBundle(const CacheOptions &options, const std::string &directory) {
   Expected<int> copied = cacheExport(directory, options.bundle, options.keys);
   if (!copied) return propagate(copied);
   emit(options, {{"kernels", *copied}, {"bundle", options.bundle}},
-       fmt::format("copied {} kernels to {}; use it with TILEWRIGHT_BUNDLES={}\n", *copied, options.bundle, options.bundle));
+       fmt::format("copied {} kernels to {}; use it with TILEWRIGHT_BUNDLES={}\n", *copied, options.bundle,
+                   options.bundle));
   return {};
 }
 
@@ -119,7 +134,8 @@ void addCacheCommand(CLI::App &app, int &exitCode) {
   CLI::App *command = app.add_subcommand("cache", "Look after the folder of compiled kernels");
   command->require_subcommand(1);
   auto options = std::make_shared<CacheOptions>();
-  auto add = [&](const char *name, const char *help, std::function<Status(const CacheOptions &, const std::string &)> run) {
+  auto add = [&](const char *name, const char *help,
+                 std::function<Status(const CacheOptions &, const std::string &)> run) {
     CLI::App *sub = command->add_subcommand(name, help);
     sub->add_option("--dir", options->directory, "The cache folder (default: see `tilewright doctor`)");
     sub->add_flag("--json", options->json, "JSON on stdout");

@@ -47,10 +47,11 @@ Status emitFiles(const std::string &folder, Compiler &compiler, Context &context
   auto write = [&](const std::string &suffix, std::string_view bytes) {
     if (written) written = writeFile(base.string() + suffix, bytes, report);
   };
-  Expected<GeneratedCode> generated = compiler.generate(report.plan, [&](std::string_view stage, std::string_view text) {
-    const char *ending = stage == "llvm" ? "ll" : stage == "assembly" ? "s" : "mlir";
-    write(fmt::format(".{}-{}.{}", index++, stage, ending), text);
-  });
+  Expected<GeneratedCode> generated =
+      compiler.generate(report.plan, [&](std::string_view stage, std::string_view text) {
+        const char *ending = stage == "llvm" ? "ll" : stage == "assembly" ? "s" : "mlir";
+        write(fmt::format(".{}-{}.{}", index++, stage, ending), text);
+      });
   if (!generated) return propagate(generated);
   const std::vector<char> &payload = report.compiled.entry.payload;
   std::string_view machineCode(payload.data(), payload.size());
@@ -62,7 +63,8 @@ Status emitFiles(const std::string &folder, Compiler &compiler, Context &context
   write(".cubin", machineCode);
   Expected<std::shared_ptr<const cuda::Nvrtc>> nvrtc = context.nvrtc();
   if (!nvrtc) return propagate(nvrtc);
-  Expected<cuda::NvrtcResult> ptx = (*nvrtc)->compile({.source = generated->cudaSource, .name = generated->symbol,
+  Expected<cuda::NvrtcResult> ptx = (*nvrtc)->compile({.source = generated->cudaSource,
+                                                       .name = generated->symbol,
                                                        .architecture = report.plan.target.name,
                                                        .output = cuda::NvrtcOutput::Ptx});
   if (!ptx) return propagate(ptx);
@@ -72,12 +74,22 @@ Status emitFiles(const std::string &folder, Compiler &compiler, Context &context
 
 nlohmann::json toJson(const KernelReport &report) {
   const PrepareReport &r = report.compiled.report;
-  return {{"role", toString(report.plan.role)}, {"symbol", report.plan.symbol()}, {"plan", report.plan.hash()},
-          {"schedule", report.plan.schedule}, {"tuning", toString(report.origin)}, {"registers", r.compile.registers},
-          {"shared_bytes", r.compile.sharedBytes + r.dynamicSharedBytes}, {"spill_bytes", r.compile.spillBytes()},
-          {"scratch_bytes", r.scratchBytes}, {"problems", r.compile.problems}, {"generate_ms", r.generateMs},
-          {"compile_ms", r.compileMs}, {"cache_hit", r.cacheHit()}, {"code_bytes", report.compiled.entry.payload.size()},
-          {"cache_path", r.path}, {"paths", report.paths}};
+  return {{"role", toString(report.plan.role)},
+          {"symbol", report.plan.symbol()},
+          {"plan", report.plan.hash()},
+          {"schedule", report.plan.schedule},
+          {"tuning", toString(report.origin)},
+          {"registers", r.compile.registers},
+          {"shared_bytes", r.compile.sharedBytes + r.dynamicSharedBytes},
+          {"spill_bytes", r.compile.spillBytes()},
+          {"scratch_bytes", r.scratchBytes},
+          {"problems", r.compile.problems},
+          {"generate_ms", r.generateMs},
+          {"compile_ms", r.compileMs},
+          {"cache_hit", r.cacheHit()},
+          {"code_bytes", report.compiled.entry.payload.size()},
+          {"cache_path", r.path},
+          {"paths", report.paths}};
 }
 
 void print(const KernelReport &report) {
@@ -85,15 +97,19 @@ void print(const KernelReport &report) {
   fmt::print("{:<9} {}\n", toString(report.plan.role), report.plan.symbol());
   fmt::print("  schedule   {}{}\n", tuningNote(report.origin, report.from), report.plan.schedule.canonicalText());
   if (report.plan.target.isCpu())
-    fmt::print("  code       {}, {} of scratch a thread\n", formatBytes(static_cast<double>(report.compiled.entry.payload.size())),
+    fmt::print("  code       {}, {} of scratch a thread\n",
+               formatBytes(static_cast<double>(report.compiled.entry.payload.size())),
                formatBytes(static_cast<double>(r.scratchBytes)));
   else
     fmt::print("  code       {} registers, {} of shared memory, {} bytes of spills\n", r.compile.registers,
                formatBytes(static_cast<double>(r.compile.sharedBytes + r.dynamicSharedBytes)), r.compile.spillBytes());
   fmt::print("  {}\n", r.cacheHit() ? fmt::format("cache      hit: {}", r.path)
-                                     : fmt::format("compiled   IR and source {:.0f} ms, machine code {:.0f} ms", r.generateMs, r.compileMs));
-  for (const std::string &problem : r.compile.problems) fmt::print("  problem    {}\n", problem);
-  for (const std::string &path : report.paths) fmt::print("  wrote      {}\n", path);
+                                    : fmt::format("compiled   IR and source {:.0f} ms, machine code {:.0f} ms",
+                                                  r.generateMs, r.compileMs));
+  for (const std::string &problem : r.compile.problems)
+    fmt::print("  problem    {}\n", problem);
+  for (const std::string &path : report.paths)
+    fmt::print("  wrote      {}\n", path);
 }
 
 Expected<std::vector<KernelReport>> compileAll(const CompileOptions &options) {
@@ -132,7 +148,9 @@ void addCompileCommand(CLI::App &app, int &exitCode) {
   auto options = std::make_shared<CompileOptions>();
   options->problem.addTo(*command, false);
   CLI::App *output = command->add_option_group("Output");
-  output->add_option("--emit", options->emit, "Write the IR after each pass, source, PTX and machine code into this folder")
+  output
+      ->add_option("--emit", options->emit,
+                   "Write the IR after each pass, source, PTX and machine code into this folder")
       ->check(notEmpty());
   output->add_flag("--fresh", options->fresh, "Compile even if the kernel is in the cache, and leave the cache alone");
   output->add_flag("--json", options->json, "One JSON object on stdout");
@@ -148,12 +166,14 @@ void addCompileCommand(CLI::App &app, int &exitCode) {
       return;
     }
     if (!options->json) {
-      for (const KernelReport &report : *reports) print(report);
+      for (const KernelReport &report : *reports)
+        print(report);
       return;
     }
     // The forward kernel's figures stand at the top, every kernel's below "kernels".
     nlohmann::json json = toJson(reports->front()), kernels = nlohmann::json::array();
-    for (const KernelReport &report : *reports) kernels.push_back(toJson(report));
+    for (const KernelReport &report : *reports)
+      kernels.push_back(toJson(report));
     json["target"] = reports->front().plan.target.name;
     json["problem"] = reports->front().plan.problem;
     json["kernels"] = kernels;

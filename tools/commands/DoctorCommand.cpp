@@ -25,20 +25,24 @@ Finding missing(const char *what, const Error &error) { return {what, false, err
 
 Finding cpu() {
   Target target = Target::hostCpu();
-  return {"CPU", true, fmt::format("{}, {}-bit vectors, {} threads", target.cpuLevel, target.vectorBits,
-                                   std::thread::hardware_concurrency()), ""};
+  return {"CPU", true,
+          fmt::format("{}, {}-bit vectors, {} threads", target.cpuLevel, target.vectorBits,
+                      std::thread::hardware_concurrency()),
+          ""};
 }
 
 std::vector<Finding> driver(const Environment &environment) {
   Expected<std::shared_ptr<const cuda::Driver>> opened = cuda::Driver::open(environment.cudaDriver);
-  if (!opened) return {missing("CUDA driver", opened.error()),
-                       {"GPU", false, "none without a driver", ""}};
-  std::vector<Finding> findings = {{"CUDA driver", true, fmt::format("serves CUDA {} ({})", cuda::cudaVersionText((*opened)->version()), (*opened)->path()), ""}};
+  if (!opened) return {missing("CUDA driver", opened.error()), {"GPU", false, "none without a driver", ""}};
+  std::vector<Finding> findings = {
+      {"CUDA driver", true,
+       fmt::format("serves CUDA {} ({})", cuda::cudaVersionText((*opened)->version()), (*opened)->path()), ""}};
   for (const cuda::DeviceInfo &d : (*opened)->devices()) {
     Expected<Target> target = Target::forComputeCapability(d.major, d.minor);
     findings.push_back({fmt::format("GPU {}", d.ordinal), target.has_value(),
                         fmt::format("{}, compute capability {}.{} ({}), {} SMs, {}", d.name, d.major, d.minor,
-                                    target ? target->name : "not supported", d.smCount, formatBytes(static_cast<double>(d.totalBytes))),
+                                    target ? target->name : "not supported", d.smCount,
+                                    formatBytes(static_cast<double>(d.totalBytes))),
                         target ? "" : "a GPU of compute capability 8.0 or newer is needed"});
   }
   return findings;
@@ -66,12 +70,15 @@ Finding library(const Environment &e, const char *what, std::vector<std::string>
 Finding cache(const Environment &environment) {
   std::string directory = environment.cacheDirectory();
   if (directory.empty())
-    return {"kernel cache", false, "no folder: kernels are compiled anew in every process", "set HOME or TILEWRIGHT_CACHE_DIR"};
+    return {"kernel cache", false, "no folder: kernels are compiled anew in every process",
+            "set HOME or TILEWRIGHT_CACHE_DIR"};
   Expected<CacheInfo> info = cacheInfo(directory);
   if (!info) return missing("kernel cache", info.error());
-  return {"kernel cache", true, fmt::format("{}: {} kernels, {}, at most {}", directory, info->entries,
-                                            formatBytes(static_cast<double>(info->bytes)),
-                                            environment.cacheMaxBytes ? formatBytes(static_cast<double>(environment.cacheMaxBytes)) : "no limit"), ""};
+  return {"kernel cache", true,
+          fmt::format(
+              "{}: {} kernels, {}, at most {}", directory, info->entries, formatBytes(static_cast<double>(info->bytes)),
+              environment.cacheMaxBytes ? formatBytes(static_cast<double>(environment.cacheMaxBytes)) : "no limit"),
+          ""};
 }
 
 } // namespace
@@ -88,11 +95,14 @@ void addDoctorCommand(CLI::App &app, int &exitCode) {
       return;
     }
     std::vector<Finding> findings = {cpu(), {"CPU compiler", true, Compiler::hostCompiler(), ""}};
-    for (Finding &finding : driver(*environment)) findings.push_back(std::move(finding));
+    for (Finding &finding : driver(*environment))
+      findings.push_back(std::move(finding));
     findings.push_back(nvrtc(*environment));
-    findings.push_back(library(*environment, "NCCL", {"libnccl.so.2"}, "needed for several GPUs", "install NVIDIA's package libnccl2", environment->nccl));
-    findings.push_back(library(*environment, "cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, "needed for training on GPUs",
-                               "install the CUDA toolkit's cuBLAS (libcublas)", environment->cublasLt));
+    findings.push_back(library(*environment, "NCCL", {"libnccl.so.2"}, "needed for several GPUs",
+                               "install NVIDIA's package libnccl2", environment->nccl));
+    findings.push_back(library(*environment, "cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"},
+                               "needed for training on GPUs", "install the CUDA toolkit's cuBLAS (libcublas)",
+                               environment->cublasLt));
     findings.push_back(cache(*environment));
     if (*json) {
       nlohmann::json all = nlohmann::json::array();

@@ -1,6 +1,8 @@
 // `tilewright launch`: the ranks of a distributed job on this machine.
+#include "../bench/Stderr.h"
 #include "Commands.h"
 #include "Console.h"
+#include "OptionChecks.h"
 #include "RankLauncher.h"
 #include <fmt/format.h>
 
@@ -13,7 +15,7 @@ void addLaunchCommand(CLI::App &app, int &exitCode) {
   command->add_option("--port", options->port, "Where rank 0 listens (default: a free port)")
       ->check(CLI::Range(1, 65535));
   command->add_option("--grace", options->graceSeconds, "Seconds from SIGTERM to SIGKILL")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(numberFrom(0.0, 3600.0))
       ->capture_default_str();
   command->add_option("command", options->command, "What each rank runs, after --")->required();
   command->footer(
@@ -27,7 +29,7 @@ void addLaunchCommand(CLI::App &app, int &exitCode) {
       return;
     }
     exitCode = result->exitCode;
-    if (!result->failure.empty()) fmt::print(stderr, "tilewright: launch: {}\n", result->failure);
+    if (!result->failure.empty()) toStderr("tilewright: launch: {}\n", result->failure);
   });
 }
 

@@ -1,6 +1,7 @@
 #include "OptionChecks.h"
 
 #include <charconv>
+#include <filesystem>
 #include <fmt/format.h>
 #include <limits>
 
@@ -14,6 +15,31 @@ CLI::Validator wholeNumber() {
         if (code == std::errc() && end == text.data() + text.size() && value >= 0) return {};
         return fmt::format("expected a whole number from 0 to {}, found '{}'", std::numeric_limits<int64_t>::max(),
                            text);
+      },
+      "");
+}
+
+CLI::Validator numberFrom(double low, double high) {
+  return CLI::Validator(
+      [low, high](std::string &text) -> std::string {
+        double value = 0;
+        auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+        // NaN is in no range.
+        if (code == std::errc() && end == text.data() + text.size() && value >= low && value <= high) return {};
+        return fmt::format("expected a number from {:g} to {:g}, found '{}'", low, high, text);
+      },
+      fmt::format("{:g} to {:g}", low, high));
+}
+
+CLI::Validator regularFile() {
+  return CLI::Validator(
+      [](std::string &path) -> std::string {
+        std::error_code code;
+        if (path.empty()) return "expected a file, found an empty text";
+        const std::filesystem::file_status status = std::filesystem::status(path, code);
+        if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) return {};
+        return fmt::format("{}: expected a file, found a {}", path,
+                           std::filesystem::is_directory(status) ? "folder" : "device, socket or pipe");
       },
       "");
 }

@@ -10,6 +10,12 @@ namespace tilewright::tool {
 /// A whole number from 0 that fits 64 bits, signed.
 CLI::Validator wholeNumber();
 
+/// A finite number from `low` to `high`.
+CLI::Validator numberFrom(double low, double high);
+
+/// A file that ends, if it exists: a pipe or a device might never.
+CLI::Validator regularFile();
+
 /// A number of bytes, which may be written as 512K or 25M (of 1024); to be used as a transform.
 CLI::Validator byteSize();
 

@@ -23,12 +23,16 @@ Status checkWritable(const char *option, const std::string &path) {
 }
 
 Status writeText(const std::string &path, const std::string &text) {
-  const std::string part = path + ".part";
+  // A device, a pipe or a link stays what it is; a file is replaced whole.
+  std::error_code error;
+  const std::filesystem::file_status target = std::filesystem::symlink_status(path, error);
+  const bool inPlace = std::filesystem::exists(target) && !std::filesystem::is_regular_file(target);
+  const std::string part = inPlace ? path : path + ".part";
   std::ofstream file(part, std::ios::binary);
   file << text;
   file.close();
   if (!file) return fail(Stage::Output, fmt::format("cannot write {}: {}", part, std::strerror(errno)));
-  std::error_code error;
+  if (inPlace) return {};
   std::filesystem::rename(part, path, error);
   if (error) return fail(Stage::Output, fmt::format("cannot write {}: {}", path, error.message()));
   return {};

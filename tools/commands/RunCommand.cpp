@@ -236,8 +236,9 @@ void addRunCommand(CLI::App &app, int &exitCode) {
   auto options = std::make_shared<RunOptions>();
   options->problem.addTo(*command, true);
   CLI::App *output = command->add_option_group("Output");
-  output->add_option("--out", options->out,
-                     "Write o.npy, lse.npy and with --backward dq.npy, dk.npy, dv.npy into this folder")
+  output
+      ->add_option("--out", options->out,
+                   "Write o.npy, lse.npy and with --backward dq.npy, dk.npy, dv.npy into this folder")
       ->check(notEmpty());
   output->add_flag("--verify", options->verify, "Compare with standard attention in double precision");
   output->add_option("--verify-rows", options->verifyRows, "Check only so many query rows a head (o, lse, dq)")

@@ -1,6 +1,7 @@
 // `tilewright sample`: lets a trained model continue a text.
 #include "Commands.h"
 #include "Console.h"
+#include "OptionChecks.h"
 #include "TrainSession.h"
 #include "tilewright/train/Sampler.h"
 #include <fmt/format.h>
@@ -83,7 +84,7 @@ void addSampleCommand(CLI::App &app, int &exitCode) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   command->add_option("--temperature", options->sample.temperature, "0: always the likeliest")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(numberFrom(0.0, 100.0))
       ->capture_default_str();
   command->add_option("--top-k", options->sample.topK, "Choose among so many; 0: among all")
       ->check(CLI::NonNegativeNumber)

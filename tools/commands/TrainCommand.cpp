@@ -1,4 +1,5 @@
 // `tilewright train`: trains the transformer, on one rank or as one of many.
+#include "../bench/Stderr.h"
 #include "Commands.h"
 #include "Console.h"
 #include "TrainFlags.h"
@@ -43,16 +44,15 @@ struct TrainCommandOptions {
 void printStart(train::Trainer &trainer, const TrainSession &session, const dist::Transport &transport) {
   const train::TrainOptions &o = trainer.options();
   const train::ModelConfig &m = o.model;
-  fmt::print(stderr, "model       {}: {} layers, width {}, {} heads, hidden {}; {} parameters, {}\n", m.name, m.layers,
-             m.width, m.heads, m.hidden, m.parameterCount(), toString(o.parameterType));
-  fmt::print(stderr, "data        {}: {} {} tokens to train, {} to validate; vocabulary {}{}\n", o.data,
-             trainer.trainingTokens(), toString(o.format), trainer.validationTokens(), m.vocabulary,
-             o.format == train::TokenFormat::Text ? " (tokens of text are bytes)" : "");
-  fmt::print(stderr, "step        {} sequences of {} tokens over {} rank{}, accumulation {}\n", o.batch, m.context,
-             session.job.worldSize, session.job.worldSize == 1 ? "" : "s", o.accumulation);
-  fmt::print(stderr, "engine      {}{}; {}\n", toString(o.strategy),
-             session.job.worldSize > 1 ? fmt::format(" over {}", transport.name()) : "",
-             session.backend->description());
+  toStderr("model       {}: {} layers, width {}, {} heads, hidden {}; {} parameters, {}\n", m.name, m.layers, m.width,
+           m.heads, m.hidden, m.parameterCount(), toString(o.parameterType));
+  toStderr("data        {}: {} {} tokens to train, {} to validate; vocabulary {}{}\n", o.data, trainer.trainingTokens(),
+           toString(o.format), trainer.validationTokens(), m.vocabulary,
+           o.format == train::TokenFormat::Text ? " (tokens of text are bytes)" : "");
+  toStderr("step        {} sequences of {} tokens over {} rank{}, accumulation {}\n", o.batch, m.context,
+           session.job.worldSize, session.job.worldSize == 1 ? "" : "s", o.accumulation);
+  toStderr("engine      {}{}; {}\n", toString(o.strategy),
+           session.job.worldSize > 1 ? fmt::format(" over {}", transport.name()) : "", session.backend->description());
   const dist::MemoryByCategory memory = trainer.memory();
   std::string parts;
   for (int c = 0; c < dist::kCategories; ++c)
@@ -63,11 +63,11 @@ void printStart(train::Trainer &trainer, const TrainSession &session, const dist
       parts += fmt::format("; {} of the device's {} in use",
                            formatBytes(static_cast<double>(memory->totalBytes - memory->freeBytes)),
                            formatBytes(static_cast<double>(memory->totalBytes)));
-  fmt::print(stderr, "memory      {}\n", parts);
+  toStderr("memory      {}\n", parts);
   if (!o.resume.empty()) {
-    fmt::print(stderr, "resumed     after step {}\n", trainer.stepsDone());
+    toStderr("resumed     after step {}\n", trainer.stepsDone());
     for (const train::OptionChange &change : trainer.changes())
-      fmt::print(stderr, "changed     {}: {} in the checkpoint, {} now\n", change.name, change.saved, change.now);
+      toStderr("changed     {}: {} in the checkpoint, {} now\n", change.name, change.saved, change.now);
   }
 }
 
@@ -118,13 +118,12 @@ Status agreeOnAttention(const train::TrainOptions &options, TrainSession &sessio
         if (!whole) return propagate(whole);
         Expected<std::vector<PlanChoice>> chosen = session.context->choose(problem, *target, *whole);
         // One kernel serves sequences of every length: only what was measured for the model's own is better than that.
-        if (chosen)
-          std::erase_if(*chosen, [](const PlanChoice &c) { return c.origin != ScheduleOrigin::Exact; });
+        if (chosen) std::erase_if(*chosen, [](const PlanChoice &c) { return c.origin != ScheduleOrigin::Exact; });
         return chosen;
       });
   if (!plans) return propagate(plans);
   session.backend->useSchedules(*plans);
-  if (session.first() && !plans->empty()) fmt::print(stderr, "attention   schedules as tuned\n");
+  if (session.first() && !plans->empty()) toStderr("attention   schedules as tuned\n");
   return {};
 }
 
@@ -162,8 +161,8 @@ Expected<int> trainOnce(const TrainCommandOptions &options) {
   if (s.first() && options.json) printJson(**trainer, s, *result);
   if (!result->interrupted) return kSuccess;
   if (s.first() && !result->checkpoint.empty())
-    fmt::print(stderr, "stopped     after step {} of {}; --resume {} goes on\n", (*trainer)->stepsDone(),
-               settings->steps, result->checkpoint);
+    toStderr("stopped     after step {} of {}; --resume {} goes on\n", (*trainer)->stepsDone(), settings->steps,
+             result->checkpoint);
   return stopSignal != 0 ? 128 + stopSignal : kSuccess; // as shells have it
 }
 

@@ -1,4 +1,5 @@
 #include "TrainReport.h"
+#include "../bench/Stderr.h"
 #include "Console.h"
 #include <cerrno>
 #include <cmath>
@@ -45,9 +46,9 @@ TrainReport::~TrainReport() {
 }
 
 void TrainReport::line(const std::string &text, bool overwrite) {
-  if (terminal && lineOpen) fmt::print(stderr, "\r\033[K");
+  if (terminal && lineOpen) toStderr("\r\033[K");
   lineOpen = terminal && overwrite;
-  fmt::print(stderr, "{}{}", text, lineOpen ? "" : "\n");
+  toStderr("{}{}", text, lineOpen ? "" : "\n");
   std::fflush(stderr);
 }
 
@@ -98,7 +99,7 @@ void TrainReport::saved(int64_t step, const std::string &where) {
 }
 
 void TrainReport::finish() {
-  if (lineOpen) fmt::print(stderr, "\n");
+  if (lineOpen) toStderr("\n");
   lineOpen = false;
 }
 

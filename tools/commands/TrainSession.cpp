@@ -1,4 +1,5 @@
 #include "TrainSession.h"
+#include "../bench/Stderr.h"
 #include "Console.h"
 #include "tilewright/distributed/engine/CudaDevice.h"
 #include "tilewright/distributed/transport/GlooTransport.h"
@@ -91,7 +92,7 @@ Expected<bool> TrainSession::choosesGpu(const SessionOptions &options) {
   if (!peers) return propagate(peers);
   if (peers->withGpu == job.worldSize) return true;
   if (peers->withGpu > 0 && first())
-    fmt::print(stderr, "target      cpu: {} of {} ranks have a GPU of their own\n", peers->withGpu, job.worldSize);
+    toStderr("target      cpu: {} of {} ranks have a GPU of their own\n", peers->withGpu, job.worldSize);
   Environment environment = context->environment();
   if (environment.threads) return false;
   environment.threads = std::max(1, ThreadPool::hardwareThreads() / static_cast<int>(peers->here));

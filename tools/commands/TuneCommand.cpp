@@ -160,7 +160,7 @@ void addTuneCommand(CLI::App &app, int &exitCode) {
   CLI::App *what = command->add_option_group("What");
   what->add_option("--problems", options->problems,
                    "File with a problem a line, as JSON (what TILEWRIGHT_RECORD=FILE records) or as options")
-      ->check(notEmpty());
+      ->check(regularFile());
   what->add_option("--range", options->ranges,
                    "Values to try, FIELD=LOW:HIGH[:STEP] or FIELD=A|B|C with commas between fields; FIELD is one of "
                    "tile_q tile_kv stages warps column_warps blocks_per_sm split_kv, or one kernel's: dq.tile_q");
@@ -169,18 +169,18 @@ void addTuneCommand(CLI::App &app, int &exitCode) {
       ->capture_default_str();
   what->add_option("--slowest", options->tuner.candidates.slowest,
                    "Leave out what the cost model puts at more than this multiple of its best")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(numberFrom(1.0, 1e6))
       ->capture_default_str();
   what->add_flag("--dry-run", options->dryRun, "List the candidates, measure nothing; needs no GPU");
 
   CLI::App *how = command->add_option_group("Measuring");
   how->add_option("--seconds", options->tuner.secondsPerProblem,
                   "Time for a problem; what is not measured by then is left for another run")
-      ->check(CLI::Range(1.0, 1e6))
+      ->check(numberFrom(1.0, 1e6))
       ->capture_default_str();
   how->add_option("--timeout", options->tuner.timeoutSeconds,
                   "Seconds that one candidate may take to compile, or to be measured")
-      ->check(CLI::Range(0.1, 1e5))
+      ->check(numberFrom(0.1, 1e5))
       ->capture_default_str();
   how->add_option("--compilers", options->compilers, "Processes that compile; default: as many as there are cores")
       ->check(CLI::Range(1, 256));

@@ -1,4 +1,5 @@
 // `tilewright tuned`: what `tilewright tune` has measured, as a list, out of the store and into another.
+#include "../bench/Stderr.h"
 #include "../tune/TuneReport.h"
 #include "Commands.h"
 #include "Console.h"
@@ -96,8 +97,8 @@ int importFrom(const std::string &path) {
   if (!imported) return reportError(imported.error());
   fmt::print("{} candidates taken over\n", imported->taken);
   if (imported->refused == 0) return kSuccess;
-  fmt::print(stderr, "tilewright: warning: {} lines are not candidates, the first: {}\n", imported->refused,
-             imported->firstRefusal);
+  toStderr("tilewright: warning: {} lines are not candidates, the first: {}\n", imported->refused,
+           imported->firstRefusal);
   return imported->taken ? kSuccess : kWrongResult;
 }
 
@@ -130,7 +131,7 @@ void addTunedCommand(CLI::App &app, int &exitCode) {
   exports->add_option("file", *path, "File to write; - is standard output")->required()->check(notEmpty());
   exports->callback([path, &exitCode] { exitCode = exportTo(*path); });
   CLI::App *imports = command->add_subcommand("import", "Take over candidates that another cache folder exported");
-  imports->add_option("file", *path, "File to read")->required()->check(notEmpty());
+  imports->add_option("file", *path, "File to read")->required()->check(regularFile());
   imports->callback([path, &exitCode] { exitCode = importFrom(*path); });
   CLI::App *clears = command->add_subcommand("clear", "Forget all of it");
   clears->callback([&exitCode] { exitCode = clear(); });

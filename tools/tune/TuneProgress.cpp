@@ -1,6 +1,7 @@
 #include "TuneProgress.h"
 #include "../bench/GpuMonitor.h"
 #include "../bench/RunProgress.h"
+#include "../bench/Stderr.h"
 #include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ size_t columns() {
 TuneProgress::TuneProgress(bool quiet) : terminal(isatty(STDERR_FILENO) != 0), quiet(quiet) {}
 
 TuneProgress::~TuneProgress() {
-  if (terminal && !quiet) fmt::print(stderr, "\r\033[K");
+  if (terminal && !quiet) toStderr("\r\033[K");
 }
 
 void TuneProgress::show(const TuneState &s) {
@@ -43,15 +44,15 @@ void TuneProgress::show(const TuneState &s) {
   lastShown = now;
   lastLine = line;
   if (terminal)
-    fmt::print(stderr, "\r\033[K{}", line.substr(0, columns() - 1));
+    toStderr("\r\033[K{}", line.substr(0, columns() - 1));
   else
-    fmt::print(stderr, "{}\n", line);
+    toStderr("{}\n", line);
   std::fflush(stderr);
 }
 
 void TuneProgress::note(const std::string &text) {
   if (quiet) return;
-  fmt::print(stderr, "{}{}\n", terminal ? "\r\033[K" : "", text);
+  toStderr("{}{}\n", terminal ? "\r\033[K" : "", text);
   lastShown = 0; // the line above was pushed away
   lastLine.clear();
 }

@@ -3,22 +3,52 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
+#include "tilewright/plan/Problem.h"
+#include <cmath>
 
 using namespace mlir;
 
 namespace tilewright {
 
+namespace {
+
+constexpr double kTableMagnitude = 2147483648.0; ///< Of an int32.
+constexpr int64_t kSaturation = int64_t{1} << 30;
+
+/// One number as it is, or none: nothing is added up.
+bool isPlain(const LinearForm &form) {
+  return form.constant == 0 && (form.terms.empty() || (form.terms.size() == 1 && form.terms.front().second == 1));
+}
+
+bool isTableElement(Value atom) {
+  if (auto extended = atom.getDefiningOp<arith::ExtSIOp>()) atom = extended.getIn();
+  return atom.getDefiningOp<tw::ReadTableOp>() != nullptr;
+}
+
+} // namespace
+
 LinearForm &LinearForm::addTerm(Value atom, int64_t coefficient) {
   int64_t &sum = terms[atom];
-  sum += coefficient;
+  overflowed |= __builtin_add_overflow(sum, coefficient, &sum);
   if (sum == 0) terms.erase(atom);
   return *this;
 }
 
-LinearForm &LinearForm::add(const LinearForm &other, int64_t factor) {
-  for (auto &[atom, coefficient] : other.terms) addTerm(atom, factor * coefficient);
-  constant += factor * other.constant;
+LinearForm &LinearForm::addConstant(int64_t value) {
+  overflowed |= __builtin_add_overflow(constant, value, &constant);
   return *this;
+}
+
+LinearForm &LinearForm::add(const LinearForm &other, int64_t factor) {
+  overflowed |= other.overflowed;
+  auto times = [&](int64_t value) {
+    int64_t product = 0;
+    overflowed |= __builtin_mul_overflow(value, factor, &product);
+    return product;
+  };
+  for (auto &[atom, coefficient] : other.terms)
+    addTerm(atom, times(coefficient));
+  return addConstant(times(other.constant));
 }
 
 std::optional<int64_t> constantOf(Value value) {
@@ -53,16 +83,63 @@ LinearForm BoxAnalysis::linear(Value number) {
   if (auto difference = dyn_cast_or_null<arith::SubIOp>(op))
     return form.add(linear(difference.getLhs()), 1).add(linear(difference.getRhs()), -1);
   if (auto multiple = dyn_cast_or_null<arith::MulIOp>(op)) {
-    if (std::optional<int64_t> factor = constantOf(multiple.getRhs())) return form.add(linear(multiple.getLhs()), *factor);
-    if (std::optional<int64_t> factor = constantOf(multiple.getLhs())) return form.add(linear(multiple.getRhs()), *factor);
+    if (std::optional<int64_t> factor = constantOf(multiple.getRhs()))
+      return form.add(linear(multiple.getLhs()), *factor);
+    if (std::optional<int64_t> factor = constantOf(multiple.getLhs()))
+      return form.add(linear(multiple.getRhs()), *factor);
   }
   return form.addTerm(number, 1);
 }
 
-Interval BoxAnalysis::interval(const LinearForm &form) {
+/// A bound of what the number can be, as far as its shape tells. Values of the mask's own operations fit into its type.
+double BoxAnalysis::magnitude(Value number) {
+  if (std::optional<int64_t> value = constantOf(number)) return std::abs(static_cast<double>(*value));
+  Operation *op = number.getDefiningOp();
+  if (!op) return static_cast<double>(kMaxSequence);
+  auto operand = [&](unsigned i) { return magnitude(op->getOperand(i)); };
+  if (isa<arith::FloorDivSIOp>(op)) return operand(0) / operand(1) + 1;
+  if (isa<tw::FloorModOp>(op)) return operand(1);
+  if (isa<arith::MinSIOp, arith::MaxSIOp>(op)) return std::max(operand(0), operand(1));
+  if (isa<math::AbsIOp, arith::ExtSIOp>(op)) return operand(0);
+  if (isa<arith::SelectOp>(op)) return std::max(operand(1), operand(2));
+  if (isa<arith::AddIOp, arith::SubIOp>(op)) return operand(0) + operand(1);
+  if (isa<arith::MulIOp>(op)) return operand(0) * operand(1);
+  return kTableMagnitude;
+}
+
+double BoxAnalysis::magnitude(const LinearForm &form) {
+  double sum = std::abs(static_cast<double>(form.constant));
+  for (auto &[atom, coefficient] : form.terms)
+    sum += std::abs(static_cast<double>(coefficient)) * magnitude(atom);
+  return sum;
+}
+
+bool BoxAnalysis::fits(const LinearForm &form) {
+  constexpr double spare = 4; // ends are one further
+  return !form.overflowed && magnitude(form) < std::ldexp(1.0, type.isInteger(32) ? 31 : 62) - spare;
+}
+
+bool BoxAnalysis::isSaturable(const LinearForm &form) {
+  if (form.overflowed) return false;
+  int tables = 0;
+  LinearForm others = form;
+  for (auto &[atom, coefficient] : form.terms)
+    if (isTableElement(atom)) {
+      if (std::abs(coefficient) != 1) return false;
+      others.addTerm(atom, -coefficient);
+      ++tables;
+    }
+  return tables == 1 && magnitude(others) < kSaturation / 2;
+}
+
+Interval BoxAnalysis::interval(const LinearForm &form, bool saturated) {
   Interval sum{constant(form.constant), constant(form.constant)};
   for (auto &[atom, coefficient] : form.terms) {
     Interval range = intervalOfAtom(atom);
+    if (saturated && isTableElement(atom)) {
+      auto cutOff = [&](Value v) { return min(max(v, constant(-kSaturation)), constant(kSaturation)); };
+      range = {cutOff(range.min), cutOff(range.max)};
+    }
     if (coefficient < 0) std::swap(range.min, range.max);
     sum.min = add(sum.min, scale(range.min, coefficient));
     sum.max = add(sum.max, scale(range.max, coefficient));
@@ -83,7 +160,8 @@ Interval BoxAnalysis::tableInterval(Operation *op) {
   unsigned last = cast<BlockArgument>(read.getIndices().back()).getArgNumber();
   Interval positions = arguments[last];
   Value batch;
-  if (read.getIndices().size() == 2) batch = arguments[cast<BlockArgument>(read.getIndices().front()).getArgNumber()].min;
+  if (read.getIndices().size() == 2)
+    batch = arguments[cast<BlockArgument>(read.getIndices().front()).getArgNumber()].min;
   if (positions.min == positions.max) { // one element: a head or a batch entry
     SmallVector<Value, 2> indices;
     if (batch) indices.push_back(batch);
@@ -92,8 +170,8 @@ Interval BoxAnalysis::tableInterval(Operation *op) {
     return {element, element};
   }
   Type element = builder.getI32Type();
-  auto bounds = tw::TableBoundsOp::create(builder, TypeRange{element, element}, read.getNameAttr(),
-                                          read.getTableAttr(), batch, positions.min, positions.max);
+  auto bounds = tw::TableBoundsOp::create(builder, TypeRange{element, element}, read.getNameAttr(), read.getTableAttr(),
+                                          batch, positions.min, positions.max);
   return {bounds.getMin(), bounds.getMax()};
 }
 
@@ -155,26 +233,41 @@ std::optional<Comparison> BoxAnalysis::comparison(Value condition, bool negated)
   LinearForm opposite;
   opposite.add(form, -1);
   switch (predicate) {
-  case arith::CmpIPredicate::sle: return Comparison{form, Relation::AtMostZero};
-  case arith::CmpIPredicate::slt: ++form.constant; return Comparison{form, Relation::AtMostZero};
-  case arith::CmpIPredicate::sge: return Comparison{opposite, Relation::AtMostZero};
-  case arith::CmpIPredicate::sgt: ++opposite.constant; return Comparison{opposite, Relation::AtMostZero};
-  case arith::CmpIPredicate::eq: return Comparison{form, Relation::EqualsZero};
-  case arith::CmpIPredicate::ne: return Comparison{form, Relation::DiffersFromZero};
-  default: return std::nullopt;
+  case arith::CmpIPredicate::sle:
+    return Comparison{form, Relation::AtMostZero};
+  case arith::CmpIPredicate::slt:
+    form.addConstant(1);
+    return Comparison{form, Relation::AtMostZero};
+  case arith::CmpIPredicate::sge:
+    return Comparison{opposite, Relation::AtMostZero};
+  case arith::CmpIPredicate::sgt:
+    opposite.addConstant(1);
+    return Comparison{opposite, Relation::AtMostZero};
+  case arith::CmpIPredicate::eq:
+    return Comparison{form, Relation::EqualsZero};
+  case arith::CmpIPredicate::ne:
+    return Comparison{form, Relation::DiffersFromZero};
+  default:
+    return std::nullopt;
   }
 }
 
 Verdict BoxAnalysis::verdict(const Comparison &comparison) {
+  const Verdict unknown{constantBool(true), constantBool(false)};
+  if (comparison.form.overflowed) return unknown;
   // Positive and negative terms are compared as two sums, so that the difference of two table elements (any int32)
   // is never formed.
   LinearForm left, right;
   for (auto &[atom, coefficient] : comparison.form.terms)
-    (coefficient > 0 ? left : right).addTerm(atom, std::abs(coefficient));
+    coefficient > 0 ? left.addTerm(atom, coefficient) : right.add(LinearForm().addTerm(atom, coefficient), -1);
   // "l + 1 <= r" is asked as "l < r" for the same reason.
   bool strict = comparison.relation == Relation::AtMostZero && comparison.form.constant == 1;
-  if (!strict) (comparison.form.constant > 0 ? left : right).constant = std::abs(comparison.form.constant);
-  Interval l = interval(left), r = interval(right);
+  if (!strict)
+    comparison.form.constant > 0 ? left.addConstant(comparison.form.constant)
+                                 : right.add(LinearForm().addConstant(comparison.form.constant), -1);
+  const bool saturated = !(isPlain(left) || fits(left)) || !(isPlain(right) || fits(right));
+  if (saturated && !isSaturable(comparison.form)) return unknown;
+  Interval l = interval(left, saturated), r = interval(right, saturated);
   if (strict) return {less(l.min, r.max), less(l.max, r.min)};
   if (comparison.relation == Relation::AtMostZero) return {atMost(l.min, r.max), atMost(l.max, r.min)};
   Value mayBeEqual = both(atMost(l.min, r.max), atMost(r.min, l.max));

@@ -1,13 +1,13 @@
 // Evaluates a mask over a box of positions (a tile) instead of at a point, by building IR for the answer.
 //
 // Numbers become intervals. To keep what cancels (q - k, k + sk - sq), a number is first written as a linear form over
-// atoms: mask arguments, and results that are not linear (floordiv, table reads, min, ...), which get intervals of their
-// own. Booleans become (possible, certain). Both are sound for every mask: `possible` is false only when no pair of
-// the box is visible, `certain` true only when all are.
+// atoms: mask arguments, and results that are not linear (floordiv, table reads, min, ...), which get intervals of
+// their own. Booleans become (possible, certain). Both are sound for every mask: `possible` is false only when no pair
+// of the box is visible, `certain` true only when all are.
 #pragma once
 
-#include "tilewright/dialect/Tw.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "tilewright/dialect/Tw.h"
 #include <functional>
 
 namespace tilewright {
@@ -26,9 +26,11 @@ struct Verdict {
 struct LinearForm {
   llvm::MapVector<mlir::Value, int64_t> terms;
   int64_t constant = 0;
+  bool overflowed = false; ///< A coefficient or the constant left 64 bits: nothing follows from the form.
 
   LinearForm &add(const LinearForm &other, int64_t factor);
   LinearForm &addTerm(mlir::Value atom, int64_t coefficient);
+  LinearForm &addConstant(int64_t value);
 };
 
 /// A comparison brought to the shape "form <= 0"; Equal and NotEqual are kept as such.
@@ -53,7 +55,14 @@ public:
   /// The comparison in standard shape, or failure when it is not between integers.
   std::optional<Comparison> comparison(mlir::Value condition, bool negated);
 
-  Interval interval(const LinearForm &form);
+  /// Whether sums of the form's terms stay within the type that they are computed in.
+  bool fits(const LinearForm &form);
+  /// Whether "form <= 0" has the same answer with its one table element (any int32) cut off at +-2^30: it then
+  /// outweighs all other terms, which are few positions and a small constant.
+  bool isSaturable(const LinearForm &form);
+
+  /// With `saturated`, table elements are cut off at +-2^30.
+  Interval interval(const LinearForm &form, bool saturated = false);
   Interval intervalOfAtom(mlir::Value atom);
 
   /// True when the number may vary with a mask argument (0 is q, 1 is k).
@@ -76,6 +85,8 @@ public:
   mlir::Value less(mlir::Value a, mlir::Value b);
 
 private:
+  double magnitude(mlir::Value number);
+  double magnitude(const LinearForm &form);
   Interval product(mlir::Value a, mlir::Value b);
   Interval tableInterval(mlir::Operation *read);
 

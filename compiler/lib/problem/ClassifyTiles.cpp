@@ -35,9 +35,12 @@ public:
       LinearForm form = standard->form, opposite;
       opposite.add(form, -1);
       switch (standard->relation) {
-      case Relation::AtMostZero: return atMostZero(form);
-      case Relation::EqualsZero: return allOf(atMostZero(form), atMostZero(opposite));
-      case Relation::DiffersFromZero: return anyOf(atMostZero(plusOne(form)), atMostZero(plusOne(opposite)));
+      case Relation::AtMostZero:
+        return atMostZero(form);
+      case Relation::EqualsZero:
+        return allOf(atMostZero(form), atMostZero(opposite));
+      case Relation::DiffersFromZero:
+        return anyOf(atMostZero(plusOne(form)), atMostZero(plusOne(opposite)));
       }
     }
     Operation *op = condition.getDefiningOp();
@@ -54,7 +57,7 @@ public:
 
 private:
   static LinearForm plusOne(LinearForm form) {
-    ++form.constant;
+    form.addConstant(1);
     return form;
   }
 
@@ -85,7 +88,7 @@ private:
     auto [atom, coefficient] = varying.front();
     LinearForm rest = form;
     rest.addTerm(atom, -coefficient);
-    if (auto argument = dyn_cast<BlockArgument>(atom)) return linearBound(coefficient, rest);
+    if (auto argument = dyn_cast<BlockArgument>(atom)) return linearBound(coefficient, rest, box.isSaturable(form));
     Operation *op = atom.getDefiningOp();
     if (isa<arith::MinSIOp, arith::MaxSIOp, math::AbsIOp>(op)) return branches(op, coefficient, rest);
     if (isa<arith::FloorDivSIOp>(op) && std::abs(coefficient) == 1) return floorBound(op, coefficient, rest);
@@ -93,16 +96,17 @@ private:
   }
 
   /// coefficient * x + rest <= 0.
-  AxisBounds linearBound(int64_t coefficient, const LinearForm &rest) {
+  AxisBounds linearBound(int64_t coefficient, const LinearForm &rest, bool isSaturable) {
     AxisBounds bounds;
     LinearForm opposite;
     opposite.add(rest, -1);
+    const bool saturated = !box.fits(opposite);
+    if (saturated && !isSaturable) return unknown();
+    Interval limit = box.interval(opposite, saturated);
     if (coefficient > 0) { // x <= floor(-rest / coefficient)
-      Interval limit = box.interval(opposite);
       bounds.touchEnd = box.add(box.floorDiv(limit.max, coefficient), box.constant(1));
       bounds.fullEnd = box.add(box.floorDiv(limit.min, coefficient), box.constant(1));
     } else { // x >= ceil(rest / |coefficient|) = -floor(-rest / |coefficient|)
-      Interval limit = box.interval(opposite);
       bounds.touchBegin = box.scale(box.floorDiv(limit.max, -coefficient), -1);
       bounds.fullBegin = box.scale(box.floorDiv(limit.min, -coefficient), -1);
     }
@@ -114,7 +118,7 @@ private:
     int64_t divisor = *constantOf(floorDiv->getOperand(1));
     LinearForm dividend = box.linear(floorDiv->getOperand(0)), solved;
     solved.add(dividend, coefficient).add(rest, divisor);
-    if (coefficient > 0) solved.constant -= divisor - 1;
+    if (coefficient > 0) solved.addConstant(1 - divisor);
     return atMostZero(solved);
   }
 
@@ -170,7 +174,8 @@ private:
 
 class FunctionWriter {
 public:
-  FunctionWriter(tw::AttentionOp attention) : attention(attention), builder(attention.getLoc(), attention.getContext()) {
+  FunctionWriter(tw::AttentionOp attention)
+      : attention(attention), builder(attention.getLoc(), attention.getContext()) {
     position = attention.getPosition();
   }
 
@@ -186,7 +191,8 @@ public:
     box[other] = {entry->getArgument(0), clampLast(entry->getArgument(1), otherLength)};
     Value zero = arith::ConstantOp::create(builder, builder.getIntegerAttr(position, 0));
     box[axis] = {zero, clampLast(length, length)};
-    for (unsigned i = SQ; i <= B; ++i) box[i] = argument(i);
+    for (unsigned i = SQ; i <= B; ++i)
+      box[i] = argument(i);
 
     AxisBounds bounds;
     if (!attention.getMask().empty()) {
@@ -207,7 +213,8 @@ public:
     Value sq = entry->getArgument(4), sk = entry->getArgument(5);
     Interval box[6] = {{entry->getArgument(0), clampLast(entry->getArgument(1), sq)},
                        {entry->getArgument(2), clampLast(entry->getArgument(3), sk)}};
-    for (unsigned i = SQ; i <= B; ++i) box[i] = {entry->getArgument(i + 2), entry->getArgument(i + 2)};
+    for (unsigned i = SQ; i <= B; ++i)
+      box[i] = {entry->getArgument(i + 2), entry->getArgument(i + 2)};
     Verdict verdict;
     if (attention.getMask().empty()) {
       Value yes = arith::ConstantIntOp::create(builder, 1, 1);

@@ -49,7 +49,8 @@ def flash_attn_func(q: Any, k: Any, v: Any, softmax_scale: Optional[float] = Non
     softcap: scores become softcap * tanh(score / softcap); 0 leaves them alone.
     deterministic: gradients have the same bits in every run, and take longer.
     alibi_slopes: (heads,) or (batch, heads), float32: slope * |i + seqlen_k - seqlen_q - j| is taken from scores.
-    return_lse: also return the natural logarithm of each row's sum of exponentials, (batch, heads, seqlen_q), float32.
+    return_lse: also return the natural logarithm of each row's sum of exponentials, (batch, heads, seqlen_q), float32;
+    a constant to autograd, as FlashAttention's is.
 
     Returns o, (batch, seqlen_q, heads, dim_v), or (o, lse). A query that sees no key has o = 0 and lse = -inf.
     """

@@ -142,10 +142,19 @@ class Spec(NamedTuple):
     schedule: str = ""
 
     def check(self) -> None:
-        """Refuses what FlashAttention 2's order of arguments would make of a dropout that comes before the scale."""
+        """Refuses what would reach the library as something else: numbers that wrap, texts that end early, and what
+        FlashAttention 2's order of arguments makes of a dropout that comes before the scale."""
         for name in ("causal", "deterministic"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name}: expected True or False, found {getattr(self, name)!r}")
+        for name in ("window_left", "window_right"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 31:
+                raise ValueError(f"{name}: expected -1 (no bound) to {(1 << 31) - 1}, found {value!r}")
+        for name in ("mask", "score", "layout", "schedule"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or "\0" in value:
+                raise TypeError(f"{name}: expected a text without NUL, found {value!r}")
         if self.scale is not None and (isinstance(self.scale, bool) or not self.scale):
             raise ValueError(f"softmax_scale: expected a number other than 0, or None for 1 / sqrt(dim), found "
                              f"{self.scale!r}; there is no dropout, the fourth argument is the scale")

@@ -29,8 +29,12 @@ void ProblemRecord::add(const KernelPlan &plan) {
   std::lock_guard lock(mutex);
   if (!seen.insert(line).second) return;
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  bool written = file >= 0;
-  if (file >= 0) {
+  struct stat what {};
+  // A pipe or a device might never end.
+  const bool regular = file >= 0 && fstat(file, &what) == 0 && S_ISREG(what.st_mode);
+  bool written = regular;
+  errno = file >= 0 && !regular ? EINVAL : errno;
+  if (regular) {
     flock(file, LOCK_EX); // without locks a problem may stand there twice
     if (!hasLine(file, line)) written = write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
   }
