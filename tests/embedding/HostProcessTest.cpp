@@ -2,6 +2,7 @@
 // process as it found it. LIBTILEWRIGHT is the library's file, defined by the build.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include "TemporaryFolder.h"
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <dlfcn.h>
@@ -249,6 +250,13 @@ TEST_CASE("errors are this thread's, and say what is wrong") {
   const int64_t shorter[4] = {1, kRows - 1, 1, kDim};
   args.v.shape = shorter;
   refused(args, "v: expected shape (1, 50, 1, 16) to fit the other tensors, found (1, 49, 1, 16)");
+  args = job.args;
+  const int64_t repeated[4] = {0, 0, 0, 1};
+  args.o.strides = repeated;
+  refused(args, "o: is written, but an axis of several entries has stride 0");
+  args = job.args;
+  args.scale = NAN;
+  refused(args, "scale: expected a finite number");
   args = job.args;
   args.o.dtype.bits = 16;
   refused(args, "o: expected float32 elements, as the problem says, found float16");

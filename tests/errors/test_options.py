@@ -4,8 +4,18 @@ import unittest
 
 from errors.refusal import RefusalTest
 
-_nothing = tempfile.NamedTemporaryFile()
-EMPTY = _nothing.name
+_files = []
+
+
+def holding(text):
+    """A file that lives as long as the module."""
+    _files.append(tempfile.NamedTemporaryFile("w"))
+    _files[-1].write(text)
+    _files[-1].flush()
+    return _files[-1].name
+
+
+EMPTY, OPEN_QUOTATION, OWN_TARGET = (holding(text) for text in ("", "--mask 'k <= q\n", "--seq 64 --target sm_80\n"))
 
 # Options after `run --target cpu --seq 10 --dim 8` and what the message must name. Each has what was given and what is
 # accepted; expressions show the column.
@@ -117,6 +127,9 @@ LINES = {
     "a range of an unknown field": (["tune", "--target=cpu", "--range=tiles=16"], "--range", "tiles", "tile_kv"),
     "problems that do not exist": (["tune", "--target=cpu", "--problems=/nowhere/at/all"], "/nowhere/at/all", "read"),
     "problems beside options": (["tune", "--target=cpu", f"--problems={EMPTY}", "--seq=5"], "--seq", "--problems"),
+    "rows of no verification": (["run", "--target=cpu", "--seq=8", "--verify-rows=4"], "--verify-rows", "--verify"),
+    "a problem whose quotation stays open": (["tune", "--target=cpu", f"--problems={OPEN_QUOTATION}"], ":1:", "quotation"),
+    "a problem with a target of its own": (["tune", "--target=cpu", f"--problems={OWN_TARGET}"], ":1:", "--target"),
     "problems of nothing": (["tune", "--target=cpu", f"--problems={EMPTY}"], EMPTY, "no problem"),
     "problems of a device": (["tune", "--target=cpu", "--problems=/dev/zero"], "/dev/zero", "device"),
     "a time that is no number": (["tune", "--target=cpu", "--seconds=nan"], "--seconds", "'nan'", "1 to"),

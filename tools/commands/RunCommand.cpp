@@ -137,7 +137,7 @@ nlohmann::json toJson(const Report &report) {
 
 void printErrorLine(const char *name, const std::optional<ErrorFigures> &figures) {
   if (!figures) return;
-  fmt::print("  {:<4} max error {:.2e}, {:.2f} of the naive computation's in this dtype {}\n", name, figures->maxAbs,
+  fmt::print("  {:<4} max error {:.2e}, {:.2f} of the naive computation's in this dtype{}\n", name, figures->maxAbs,
              figures->relativeToNaive, figures->ok ? "" : " <- WRONG");
 }
 
@@ -242,7 +242,8 @@ void addRunCommand(CLI::App &app, int &exitCode) {
       ->check(notEmpty());
   output->add_flag("--verify", options->verify, "Compare with standard attention in double precision");
   output->add_option("--verify-rows", options->verifyRows, "Check only so many query rows a head (o, lse, dq)")
-      ->check(wholeNumber());
+      ->check(wholeNumber())
+      ->needs("--verify");
   output->add_flag("--picture", options->picture, "Show which tiles are full, partial and skipped");
   output->add_flag("--json", options->json, "One JSON object on stdout");
   output->add_option("--device", options->device, "GPU to use, from 0")->capture_default_str();

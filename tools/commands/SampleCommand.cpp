@@ -79,7 +79,9 @@ void addSampleCommand(CLI::App &app, int &exitCode) {
   auto options = std::make_shared<SampleCommandOptions>();
   command->add_option("--checkpoint", options->checkpoint, "A checkpoint, or a folder of them")->required();
   command->add_option("--prompt", options->prompt, "Text that it continues (default: a new line)");
-  command->add_option("--prompt-tokens", options->promptTokens, "Tokens instead, separated by commas")->delimiter(',');
+  command->add_option("--prompt-tokens", options->promptTokens, "Tokens instead, separated by commas")
+      ->delimiter(',')
+      ->excludes("--prompt");
   command->add_option("--tokens", options->sample.tokens, "How many")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();

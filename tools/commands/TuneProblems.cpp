@@ -41,8 +41,17 @@ Expected<tune::TuneProblem> problemOfOptions(const ProblemOptions &options) {
   return stated;
 }
 
+/// Whether a quotation that the line opens is never closed.
+bool endsInQuotation(const std::string &line) {
+  char open = 0;
+  for (char c : line)
+    if (open ? c == open : c == '\'' || c == '"') open = open ? 0 : c;
+  return open != 0;
+}
+
 Expected<tune::TuneProblem> problemOfLine(const std::string &line, const std::vector<std::string> &tables) {
   if (line.starts_with("-")) {
+    if (endsInQuotation(line)) return fail(Stage::Input, "a quotation mark is not closed");
     ProblemOptions options;
     CLI::App app;
     options.addTo(app, false);
@@ -51,6 +60,8 @@ Expected<tune::TuneProblem> problemOfLine(const std::string &line, const std::ve
     } catch (const CLI::ParseError &error) {
       return fail(Stage::Input, error.what(), "a line of options looks as on the command line: --heads 8:2 --seq 2048");
     }
+    if (app.count("--target"))
+      return fail(Stage::Input, "--target: all problems are tuned for one target, which is stated beside --problems");
     return problemOfOptions(options);
   }
   const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);

@@ -148,7 +148,7 @@ void addRanking(std::string &html, const KernelReport &kernel) {
       out,
       "<details{}><summary>{}: ranking, the first {} of {} that were timed</summary><div class=\"scroll\"><table>"
       "<thead><tr><th>#</th><th>ms</th><th>fastest &ndash; slowest</th><th>launches</th><th>SM MHz</th><th></th>"
-      "<th>tile_q x tile_kv: what differs from the default</th></tr></thead><tbody>\n",
+      "<th style=\"text-align:left\">tile_q x tile_kv: what differs from the default</th></tr></thead><tbody>\n",
       kernel.role == KernelRole::Forward ? " open" : "", toString(kernel.role), std::min(kRanked, timed.size()),
       timed.size());
   const double slowest = timed[std::min(kRanked, timed.size()) - 1]->ms;

@@ -3,6 +3,7 @@
 #include "tilewright/tensor/TensorShape.h"
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -188,6 +189,15 @@ Expected<Problem> stated(const tw_attention &attention, const tw_attention_args 
   return problem;
 }
 
+/// Results have elements of their own: repeated ones would be written by several threads at once.
+Status checkWritten(const char *name, const TensorRef &ref, const TensorShape &shape) {
+  const std::pair<int64_t, int64_t> axes[] = {
+      {ref.batchStride, shape.batch}, {ref.headStride, shape.heads}, {ref.rowStride, shape.rows}};
+  if (std::ranges::any_of(axes, [](const auto &axis) { return axis.first == 0 && axis.second > 1; }))
+    return fail(Stage::Input, fmt::format("{}: is written, but an axis of several entries has stride 0", name));
+  return {};
+}
+
 KernelArgs sized(const Problem &problem, const tw_attention_args &given) {
   KernelArgs args = argsFor(problem);
   if (given.scale != 0) args.scale = given.scale;
@@ -214,16 +224,23 @@ Expected<KernelArgs> argumentsOf(const tw_attention &attention, const tw_attenti
     const tw_tensor &given;
     TensorShape shape;
     TensorRef &ref;
+    bool isWritten;
   };
-  const Part parts[] = {{"q", given.q, shapeOfQ(p), args.q},      {"k", given.k, shapeOfK(p), args.k},
-                        {"v", given.v, shapeOfV(p), args.v},      {"o", given.o, shapeOfO(p), args.o},
-                        {"d_o", given.d_o, shapeOfO(p), args.dO}, {"d_q", given.d_q, shapeOfQ(p), args.dQ},
-                        {"d_k", given.d_k, shapeOfK(p), args.dK}, {"d_v", given.d_v, shapeOfV(p), args.dV}};
-  const size_t used = direction == Direction::Forward ? 4 : 8;
+  const bool forward = direction == Direction::Forward;
+  const Part parts[] = {
+      {"q", given.q, shapeOfQ(p), args.q, false},      {"k", given.k, shapeOfK(p), args.k, false},
+      {"v", given.v, shapeOfV(p), args.v, false},      {"o", given.o, shapeOfO(p), args.o, forward},
+      {"d_o", given.d_o, shapeOfO(p), args.dO, false}, {"d_q", given.d_q, shapeOfQ(p), args.dQ, true},
+      {"d_k", given.d_k, shapeOfK(p), args.dK, true},  {"d_v", given.d_v, shapeOfV(p), args.dV, true}};
+  if (!std::isfinite(args.scale))
+    return fail(Stage::Input, fmt::format("scale: expected a finite number, found {}", args.scale));
+  const size_t used = forward ? 4 : 8;
   for (const Part &part : std::span(parts).first(used)) {
     Expected<TensorRef> ref = views.view(part.name, part.given, part.shape);
     if (!ref) return propagate(ref);
     part.ref = *ref;
+    if (part.isWritten)
+      if (Status status = checkWritten(part.name, part.ref, part.shape); !status) return propagate(status);
   }
   args.lse = given.lse;
   args.lseRest = given.lse_rest;
