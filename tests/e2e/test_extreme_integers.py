@@ -24,6 +24,14 @@ class ExtremeIntegers(unittest.TestCase):
                                      "--backward", "--schedule", schedule, *arguments)
             self.assertEqual(outcome.code, 0, str(outcome))
 
+    def test_ordinary_tables_still_skip_tiles(self):
+        reach, path = np.full(1024, 100, "i4"), self.workspace.folder / "reach.npy"
+        np.save(path, reach)
+        for mask in ("k - q <= w[q] && q - k <= w[q]", "k <= q + sk - sq + w[q]", "2 * k <= q + w[q]", "abs(q - k) <= w[q] - 5"):
+            report = self.workspace("run", "--target", tool.TARGET, "--seq=1024", "--mask", mask, "--table", f"w={path}", "--json")
+            self.assertGreater(report.json["tiles"]["empty"], 0, mask)
+            self.assertGreater(report.json["tiles"]["full"], 0, mask)
+
     def test_a_row_with_a_sentinel(self):
         for sentinel in (LOWEST, LOWEST + 1, HIGHEST - 1, HIGHEST):
             table = np.random.default_rng(1).integers(0, 150, 192).astype("i4")

@@ -4,6 +4,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"
 #include "tilewright/plan/Problem.h"
+#include <algorithm>
 #include <cmath>
 
 using namespace mlir;
@@ -14,6 +15,7 @@ namespace {
 
 constexpr double kTableMagnitude = 2147483648.0; ///< Of an int32.
 constexpr int64_t kSaturation = int64_t{1} << 30;
+constexpr double kSpare = 4; ///< Ends of ranges are one further.
 
 /// One number as it is, or none: nothing is added up.
 bool isPlain(const LinearForm &form) {
@@ -91,32 +93,51 @@ LinearForm BoxAnalysis::linear(Value number) {
   return form.addTerm(number, 1);
 }
 
-/// A bound of what the number can be, as far as its shape tells. Values of the mask's own operations fit into its type.
-double BoxAnalysis::magnitude(Value number) {
-  if (std::optional<int64_t> value = constantOf(number)) return std::abs(static_cast<double>(*value));
+/// What the number can be at most, as far as its shape tells. Values of the mask's own operations fit into its type.
+BoxAnalysis::Range BoxAnalysis::range(Value number) {
+  if (std::optional<int64_t> value = constantOf(number))
+    return {static_cast<double>(*value), static_cast<double>(*value)};
   Operation *op = number.getDefiningOp();
-  if (!op) return static_cast<double>(kMaxSequence);
-  auto operand = [&](unsigned i) { return magnitude(op->getOperand(i)); };
-  if (isa<arith::FloorDivSIOp>(op)) return operand(0) / operand(1) + 1;
-  if (isa<tw::FloorModOp>(op)) return operand(1);
-  if (isa<arith::MinSIOp, arith::MaxSIOp>(op)) return std::max(operand(0), operand(1));
-  if (isa<math::AbsIOp, arith::ExtSIOp>(op)) return operand(0);
-  if (isa<arith::SelectOp>(op)) return std::max(operand(1), operand(2));
-  if (isa<arith::AddIOp, arith::SubIOp>(op)) return operand(0) + operand(1);
-  if (isa<arith::MulIOp>(op)) return operand(0) * operand(1);
-  return kTableMagnitude;
+  if (!op) return {0, static_cast<double>(kMaxSequence)}; // a position, a length, a head, a batch entry
+  auto operand = [&](unsigned i) { return range(op->getOperand(i)); };
+  if (isa<arith::ExtSIOp>(op)) return operand(0);
+  if (isa<tw::FloorModOp>(op)) return {0, operand(1).high - 1};
+  if (isa<arith::FloorDivSIOp>(op)) {
+    const double divisor = operand(1).low;
+    return {std::floor(operand(0).low / divisor), std::floor(operand(0).high / divisor)};
+  }
+  if (isa<math::AbsIOp>(op)) return {0, std::max(-operand(0).low, operand(0).high)};
+  if (!isa<arith::MinSIOp, arith::MaxSIOp, arith::AddIOp, arith::SubIOp, arith::MulIOp, arith::SelectOp>(op))
+    return {-kTableMagnitude, kTableMagnitude};
+  const unsigned first = isa<arith::SelectOp>(op) ? 1 : 0;
+  const Range a = operand(first), b = operand(first + 1);
+  if (isa<arith::MinSIOp>(op)) return {std::min(a.low, b.low), std::min(a.high, b.high)};
+  if (isa<arith::MaxSIOp>(op)) return {std::max(a.low, b.low), std::max(a.high, b.high)};
+  if (isa<arith::AddIOp>(op)) return {a.low + b.low, a.high + b.high};
+  if (isa<arith::SubIOp>(op)) return {a.low - b.high, a.high - b.low};
+  if (isa<arith::SelectOp>(op)) return {std::min(a.low, b.low), std::max(a.high, b.high)};
+  const auto [low, high] = std::minmax({a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high});
+  return {low, high};
 }
 
+/// The largest absolute value of the form and of the sums of some of its terms.
 double BoxAnalysis::magnitude(const LinearForm &form) {
-  double sum = std::abs(static_cast<double>(form.constant));
-  for (auto &[atom, coefficient] : form.terms)
-    sum += std::abs(static_cast<double>(coefficient)) * magnitude(atom);
-  return sum;
+  double positive = 0, negative = 0;
+  auto count = [&](double low, double high) {
+    positive += std::max(high, 0.0);
+    negative += std::max(-low, 0.0);
+  };
+  count(static_cast<double>(form.constant), static_cast<double>(form.constant));
+  for (auto &[atom, coefficient] : form.terms) {
+    const Range of = range(atom);
+    const double factor = static_cast<double>(coefficient);
+    count(std::min(factor * of.low, factor * of.high), std::max(factor * of.low, factor * of.high));
+  }
+  return std::max(positive, negative);
 }
 
 bool BoxAnalysis::fits(const LinearForm &form) {
-  constexpr double spare = 4; // ends are one further
-  return !form.overflowed && magnitude(form) < std::ldexp(1.0, type.isInteger(32) ? 31 : 62) - spare;
+  return !form.overflowed && magnitude(form) < std::ldexp(1.0, type.isInteger(32) ? 31 : 62) - kSpare;
 }
 
 bool BoxAnalysis::isSaturable(const LinearForm &form) {
@@ -129,7 +150,7 @@ bool BoxAnalysis::isSaturable(const LinearForm &form) {
       others.addTerm(atom, -coefficient);
       ++tables;
     }
-  return tables == 1 && magnitude(others) < kSaturation / 2;
+  return tables == 1 && magnitude(others) < static_cast<double>(kSaturation) - kSpare;
 }
 
 Interval BoxAnalysis::interval(const LinearForm &form, bool saturated) {

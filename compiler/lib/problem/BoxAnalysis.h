@@ -57,8 +57,8 @@ public:
 
   /// Whether sums of the form's terms stay within the type that they are computed in.
   bool fits(const LinearForm &form);
-  /// Whether "form <= 0" has the same answer with its one table element (any int32) cut off at +-2^30: it then
-  /// outweighs all other terms, which are few positions and a small constant.
+  /// Whether "form <= 0" has the same answer with its one table element (any int32) cut off at +-2^30, where it
+  /// outweighs all other terms together.
   bool isSaturable(const LinearForm &form);
 
   /// With `saturated`, table elements are cut off at +-2^30.
@@ -85,7 +85,10 @@ public:
   mlir::Value less(mlir::Value a, mlir::Value b);
 
 private:
-  double magnitude(mlir::Value number);
+  struct Range {
+    double low, high;
+  };
+  Range range(mlir::Value number);
   double magnitude(const LinearForm &form);
   Interval product(mlir::Value a, mlir::Value b);
   Interval tableInterval(mlir::Operation *read);
